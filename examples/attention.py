@@ -20,7 +20,8 @@ def attention(
 
     Where it is `causal`, query i sees the keys up to first + i.
     """
-    m, head, batch = tl.program_id(0) * BM, tl.program_id(1), tl.program_id(2)
+    tile, head, batch = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    m = (tl.num_programs(0) - 1 - tile if causal else tile) * BM  # the tiles that see the most keys begin first
     shared, keys = head // (q.shape[1] // k.shape[1]), k.shape[2]
     end = tl.minimum(keys, first + m + BM) if causal else keys
     seen_by_all = tl.minimum(keys, first + m + 1) if causal else keys

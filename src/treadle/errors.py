@@ -108,7 +108,11 @@ TORCH_REGION = Entry(
 TORCH_GRAPH = Entry(
     "TR123", "this graph of PyTorch's cannot be one program: {reason}", 'compile the model with torch.compile(backend="treadle") instead'
 )
-TORCH_VERSION = Entry("TR124", "PyTorch {found} is too old for this backend", "install PyTorch {oldest} or a later one")
+TORCH_VERSION = Entry(
+    "TR124",
+    "PyTorch {found} is not supported, and the model runs without Treadle's kernels: {reason}",
+    "install PyTorch {oldest} or a later one that docs/pytorch.md names",
+)
 SIZE_EXPRESSION = Entry("TR103", "'{text}' is not a size expression: {reason}", "use integers, names and + - * // % min max ( ) only")
 VERIFY = Entry("TR201", "{message}", "make the types and shapes of this operation agree")
 SIZE_MISMATCH = Entry("TR202", "sizes disagree: {message} ({left} against {right})", "make the sizes of the operands agree")

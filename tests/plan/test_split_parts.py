@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from treadle.machine import TargetSpec, target_spec
 from treadle.plan.block_bounds import greatest, in_whole_steps, least, of_the_launch
 from treadle.plan.expr import Expr, ceil_div, constant, maximum, minimum, symbol
+from treadle.plan.form_times import Gathered, best_tile, tile_seconds
 from treadle.plan.split_parts import (
     SplitContraction,
     SplitReduction,
@@ -19,7 +20,7 @@ from treadle.plan.split_parts import (
     split_contraction,
     split_reduction,
 )
-from treadle.plan.tile_config import AxisShape, ContractionShape, contraction_types
+from treadle.plan.tile_config import AxisShape, ContractionShape, TileProblem, contraction_types
 
 TARGETS = ("sm_90a", "gfx942", "gfx1201")
 
@@ -134,3 +135,16 @@ def test_blocks_divide_nothing_that_the_launch_can(size: int, step: int, least_s
     for block in range(parts.evaluate(env)):
         assert settled.evaluate({"p0": block} | env | given_ones) == length.evaluate({"p0": block} | env)
     assert of_the_launch(each, {"p0"}, known, lambda: "h") == symbol("h0"), "what is the same in all blocks is computed once"
+
+
+def test_gathered_images_wait_and_are_worth_larger_tiles() -> None:
+    """What threads gather one element at a time takes longer than wide loads, and less of it in tiles that hold all columns."""
+    spec = target_spec("sm_90a")
+    types = contraction_types(spec, "bf16", "bf16", "f32", ("", ""), allow_tf32=False)
+    shape = ContractionShape(1, 9660, 39, 2601)
+    narrow, wide = Gathered((2, 2), 0), Gathered((16, 16), 0)
+    problem = TileProblem(types, shape, spec, through_registers=True)
+    assert best_tile(problem, 0, narrow).n == 64
+    row, tile = spec.instruction(types.instruction), best_tile(problem, 0, None)
+    times = [tile_seconds(tile, row, shape, 2, 0, spec, gathered=each) for each in (None, wide, narrow)]
+    assert times == sorted(times) and times[2] > 2 * times[0]

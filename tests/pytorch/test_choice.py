@@ -2,6 +2,7 @@
 """Which regions are taken of those that can be: by the model, by measuring, and what is kept of it."""
 
 from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import treadle.torch  # noqa: E402
 from treadle.machine import target_spec  # noqa: E402
 from treadle.torch import choice, measuring  # noqa: E402
 from treadle.torch.library import Replaced  # noqa: E402
-from treadle.torch.settings import settings_of  # noqa: E402
+from treadle.torch.settings import Settings, settings_of  # noqa: E402
 
 nn = torch.nn
 
@@ -127,3 +128,19 @@ def test_a_library_is_modelled_by_its_limits() -> None:
     assert 8e-6 < one_row < 20e-6
     few = Replaced(2 * 4096**2 * 128, 3 * 2 * 4096 * 128, 0, 32, "bf16").seconds(spec)
     assert few > Replaced(2 * 4096**2 * 128, 3 * 2 * 4096 * 128, 0, 132, "bf16").seconds(spec)
+
+
+def test_what_is_replaced_is_measured_without_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mode whose graphs are Inductor's compiles around the measurement: copies into a graph's inputs are no part of the times."""
+    inductor = import_module("torch._inductor")
+    found: list[bool] = []
+
+    def compiling(*_: Any, options: dict[str, Any], **__: Any) -> None:
+        with inductor.config.patch(options["config_patches"]):
+            found.append(inductor.config.triton.cudagraphs)
+
+    monkeypatch.setattr(inductor, "standalone_compile", compiling)
+    graph = torch.fx.symbolic_trace(nn.ReLU()).graph
+    with inductor.config.patch({"triton.cudagraphs": True}):
+        measuring._replaced(graph, [torch.randn(2, 3)], Settings())
+    assert found == [False]

@@ -11,6 +11,7 @@ import pytest
 
 import treadle
 from treadle import pipelines, strategies
+from treadle.bench import suite
 from treadle.dialects.split_attribute import SPLIT_REDUCTION, SplitAttr, SplitLoop, SplitPlan
 from treadle.frontends.mlir import load
 from treadle.ir.core import Attribute
@@ -49,6 +50,17 @@ def test_long_sums_of_few_results_are_split(shape: tuple[int, int, int, str]) ->
 @pytest.mark.parametrize("shape", [(4096, 4096, 4096, "bf16"), (16, 4096, 4096, "bf16"), (2048, 2048, 64, "f16"), (64, 64, 256, "f32")])
 def test_what_fills_the_machine_or_is_short_stays_whole(shape: tuple[int, int, int, str]) -> None:
     assert decided(matmul(*shape)) == []
+
+
+@pytest.mark.parametrize("name", ["conv-bf16-4x49x10x1690-14-k7", "conv-bf16-1x13x75x736-32-k3", "conv-f16-1x9x11x517-33-k5-s2"])
+def test_convolutions_with_long_sums_are_split_along_window_and_channels(name: str) -> None:
+    (text,) = decided(suite.choose([name])[0].text)
+    assert text.startswith('#dispatch.split<r = "')
+
+
+@pytest.mark.parametrize("name", ["conv-f16-2x64x64x640-640-k3", "conv-f16-8x492x34x8-8-k5", "conv-bf16-2x9x11x3-8-k3"])
+def test_convolutions_that_fill_the_machine_or_are_short_stay_whole(name: str) -> None:
+    assert decided(suite.choose([name])[0].text) == []
 
 
 def test_users_come_first() -> None:

@@ -103,10 +103,11 @@ class If:
 
 @dataclass(frozen=True)
 class Inner:
-    """A loop over %j, to a name or to what is left of the loop over %i, `INNER` at most: "rest"."""
+    """A loop over %j, to a name or to what is left of the loop over %i, `INNER` at most: "rest". `sums`: with %at for %i + %j."""
 
     bound: str
     body: tuple["Statement", ...]
+    sums: bool = False
 
 
 Statement = Write | Read | Barrier | If | Inner
@@ -123,9 +124,9 @@ class Kernel:
 
 
 def uses_rest(body: tuple[Statement, ...]) -> bool:
-    """Whether a loop goes to what is left of the one around it."""
+    """Whether a loop goes to what is left of the one around it, or is told apart by its place in it."""
     return any(
-        each.bound == "rest" or uses_rest(each.body)
+        each.sums or each.bound == "rest" or uses_rest(each.body)
         if isinstance(each, Inner)
         else isinstance(each, If) and (uses_rest(each.then) or uses_rest(each.other))
         for each in body
@@ -138,7 +139,9 @@ def text_of(kernel: Kernel) -> str:
     lines = _lines(kernel.body, kernel.slots, made)
     if kernel.loop is not None:
         lower, bound, step = kernel.loop
-        left = [f"%left = arith.subi %{bound}, %i : index", f"%rest = arith.minsi %left, %c{INNER} : index"] if uses_rest(kernel.body) else []
+        left = (
+            [f"%left = arith.subi %{bound}, %i : index", f"%rest = arith.minsi %left, %c{INNER} : index"] if uses_rest(kernel.body) else []
+        )
         lines = [f"scf.for %i = %{lower} to %{bound} step %c{step} {{", *left, *lines, "}"]
     lines = [alloc("%ring", kernel.slots), "%b = arith.minsi %n, %m : index", *lines]
     return text(*(f"  {line}" for line in lines), symbols=("n", "m"), grid=kernel.grid, numbers=tuple(range(7)))
@@ -162,7 +165,8 @@ def _lines(body: tuple[Statement, ...], slots: int, made: Iterator[int]) -> list
                 lines += [f"scf.if {condition} {{", *_lines(each.then, slots, made)]
                 lines += ["} else {", *_lines(each.other, slots, made), "}"] if each.other else ["}"]
             case Inner():
-                lines += [f"scf.for %j = %c0 to %{each.bound} step %c1 {{", *_lines(each.body, slots, made), "}"]
+                sums = ["%at = arith.addi %i, %j : index"] if each.sums else []
+                lines += [f"scf.for %j = %c0 to %{each.bound} step %c1 {{", *sums, *_lines(each.body, slots, made), "}"]
     return lines
 
 
@@ -194,6 +198,7 @@ class _Run:
                     limit = computed(_term(each.bound), self.values)
                     for j in range(int(np.max(limit))):
                         self.values["j"] = np.full_like(self.values["n"], j)
+                        self.values["at"] = self.values["i"] + j
                         self.execute(each.body, where & (j < limit))
 
     def _access(self, access: Write | Read, where: Mask) -> None:
@@ -303,12 +308,13 @@ class Draw:
             case 5:
                 return (If(one, self.part(0), self.part(0)),)
             case _:
-                self.scopes.append(["j", "j", "n", "m", "p"])
+                sums = self.rests and self.has_loop
+                self.scopes.append(["j", "j", *(["at", "at"] if sums else []), "n", "m", "p"])
                 body = self.part(0)
                 self.names = self.scopes[0]
                 del self.scopes[1]
                 bound = self.random.choice(("c2", f"c{INNER}", "m"))
-                return (Inner("rest" if self.rests and self.has_loop and self.random.random() < 0.7 else bound, body),)
+                return (Inner("rest" if sums and self.random.random() < 0.5 else bound, body, sums),)
 
     def kernel(self) -> Kernel:
         body = self.part() if self.random.random() < 0.8 else (*self.part(), *self.part())
@@ -344,7 +350,7 @@ def _slips(body: tuple[Statement, ...], draw: Draw, slots: int) -> Iterator[tupl
                     yield (*before, If(each.condition, each.then, other), *behind)
             case Inner():
                 for inner in _slips(each.body, draw, slots):
-                    yield (*before, Inner(each.bound, inner), *behind)
+                    yield (*before, Inner(each.bound, inner, each.sums), *behind)
 
 
 def _off_by_one(condition: Term, draws: random.Random) -> Term:

@@ -1,4 +1,6 @@
-"""Inner loops to what is left of the loop around them, as `min(3, n - i)`: one class for each remainder, whatever the size."""
+"""Inner loops to what is left of the loop around them, as `min(3, n - i)`, from its number on, or with a guard: one class for each
+remainder, whatever the size.
+"""
 
 from collections.abc import Sequence
 
@@ -62,3 +64,41 @@ def test_a_loop_that_fills_slots_and_one_that_reads_them(rest: str) -> None:
 def test_a_slot_is_free_once_the_next_ones_were_passed(rest: str, step: int) -> None:
     assert status(rest, inner(*WRITE, *BARRIER, *READ), step) == "proven"
     assert status(rest, inner(*WRITE, *READ, *BARRIER), step) == "refuted"
+
+
+TILES = ("%next = arith.addi %i, %c3 : index", "%end = arith.minsi %next, %n : index")
+SLOT = ("  %turn = arith.remui %j, %c3 : index",)
+GUARDS = {
+    "number": ("%i", "%next", "%j"),
+    "sum": ("%c0", "%c3", "%at"),
+}
+
+
+def turned(body: Sequence[str]) -> tuple[str, ...]:
+    """The same with slots by the number modulo their count."""
+    return (*SLOT, *(line.replace("%ring[%j]", "%ring[%turn]") for line in body))
+
+
+def over_tiles(first: str, last: str, *bodies: Sequence[str]) -> str:
+    """The verdict on inner loops from `first` to `last`, barriers behind each but the last."""
+    loops = [(f"  scf.for %j = {first} to {last} step %c1 {{", *turned(body), "  }") for body in bodies]
+    lines = [line for at, loop in enumerate(loops) for line in (*(BARRIER if at else ()), *loop)]
+    loop = ("  scf.for %i = %c0 to %n step %c3 {", *(f"  {line}" for line in TILES), *lines, "  }")
+    return prove(kernel_of(text(alloc("%ring", SLOTS), *loop, symbols=("n",)))).status
+
+
+@pytest.mark.parametrize("last", ["%next", "%end"])
+def test_loops_from_the_number_of_the_loop_around(last: str) -> None:
+    assert over_tiles("%i", last, (*WRITE, *BARRIER, *READ)) == "proven"
+    assert over_tiles("%i", last, (*WRITE, *READ, *BARRIER)) == "refuted"
+    assert over_tiles("%i", last, WRITE, (*READ, *BARRIER)) == "proven"
+    assert over_tiles("%i", last, WRITE, READ) == "refuted"
+
+
+@pytest.mark.parametrize("guard", GUARDS)
+def test_a_guard_in_the_inner_loop(guard: str) -> None:
+    first, last, compared = GUARDS[guard]
+    inside = ("  %at = arith.addi %i, %j : index", f"  %inside = arith.cmpi slt, {compared}, %n : index", "  scf.if %inside {")
+    assert over_tiles(first, last, (*inside, *WRITE, *BARRIER, *READ, "  }")) == "proven"
+    assert over_tiles(first, last, (*inside, *WRITE, *READ, *BARRIER, "  }")) == "refuted"
+    assert over_tiles(first, last, (*WRITE, *inside, *BARRIER, "  }", *READ, *BARRIER)) == "refuted", "only behind the end"

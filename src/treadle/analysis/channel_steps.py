@@ -9,6 +9,7 @@ from dataclasses import replace
 from treadle.analysis.convolution import Image
 from treadle.analysis.indexing import Contraction, StructuredOp
 from treadle.analysis.loop_nest import Access, LoopNest, compose, identity
+from treadle.analysis.shares import unshared
 from treadle.dialects import dispatch
 from treadle.ir.core import BlockArgument
 from treadle.plan.expr import as_expr, constant, product
@@ -40,7 +41,7 @@ def in_channel_steps(nest: LoopNest, step: int) -> LoopNest | None:
 
 def _whole(nest: LoopNest, root: StructuredOp, number: int) -> Image | None:
     """An operand that is an argument as an image without windows; None where it is none, or has strides that are not known."""
-    value, kernel = root.inputs[number], nest.kernel
+    value, kernel = unshared(root.inputs[number]), nest.kernel
     if not isinstance(value, BlockArgument):
         return None
     places = compose(root.input_maps[number], identity(root.rank), root.rank)

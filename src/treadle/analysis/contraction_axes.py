@@ -31,7 +31,7 @@ def is_one_step(nest: LoopNest, operand_bytes: int, spec: TargetSpec) -> bool:
 
 
 def reduced_size(nest: LoopNest) -> int | None:
-    """Terms of each sum, the most of any block, None where only the runtime knows."""
+    """Terms of each sum, the most of any block (of shares about so many), None where only the runtime knows."""
     total = 1
     for axis in nest.axes:
         if axis.is_reduction:
@@ -39,7 +39,7 @@ def reduced_size(nest: LoopNest) -> int | None:
             if size is None:
                 return None
             total *= size
-    return total
+    return total if nest.share is None else -(-total // nest.share.count)
 
 
 def shared_operand(nest: LoopNest, kind: Contraction) -> Literal["a", "b"]:

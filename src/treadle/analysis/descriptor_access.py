@@ -14,6 +14,7 @@ from treadle.analysis.indexing import Contraction
 from treadle.analysis.kernel_slices import sliced_argument
 from treadle.analysis.loop_nest import LoopNest
 from treadle.analysis.nest_axes import Access
+from treadle.analysis.shares import unshared
 from treadle.dialects.dispatch import ANY_SIZE
 from treadle.ir.builtin import element_of
 from treadle.ir.core import SSAValue
@@ -49,7 +50,7 @@ def operand_copies(nest: LoopNest, kind: Contraction, types: ContractionTypes, s
     pieces = [0, 0]
     operands = ((kind.lhs, types.a, "m"), (kind.rhs, types.b, "n"))
     for which, root, side, (number, wanted, own) in ((w, r, s, o) for w, r in enumerate(nest.roots) for s, o in enumerate(operands)):
-        value = root.inputs[number]
+        value = unshared(root.inputs[number])
         found = [a for a in nest.accesses if (a.root, a.input_number) == (which, number)]
         if (reason := _operand_refusal(value, found, wanted, own)) is not None:
             return OperandCopies(reason, reason)

@@ -8,8 +8,10 @@ from math import prod
 from treadle.analysis.axis_traffic import bytes_touched
 from treadle.analysis.contraction_axes import is_plain, main_axis, reads_whole_tile, reduced_size, shared_operand
 from treadle.analysis.descriptor_access import OperandCopies, operand_copies, operand_rows, read_shape, result_shape
+from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.indexing import Contraction
 from treadle.analysis.loop_nest import LoopNest
+from treadle.analysis.nest_axes import Access
 from treadle.analysis.operation_marks import F32_PARTS
 from treadle.analysis.small_side import SmallSide, small_side
 from treadle.dialects import dispatch
@@ -20,6 +22,7 @@ from treadle.machine.spec import TargetSpec
 from treadle.options import ContractionOverrides
 from treadle.plan.expr import constant, product
 from treadle.plan.f32_split import SPLITS
+from treadle.plan.form_times import Gathered
 from treadle.plan.role_tiles import OperandRows, RoleProblem
 from treadle.plan.tile_config import ContractionShape, ContractionTypes, contraction_types, promotes
 from treadle.records import dataclass
@@ -148,6 +151,30 @@ class KernelProblem:
         """Which hardware copies bring the operands to where the matrix instruction reads them."""
         types = replace(self.types, a="f32", b="f32") if self.split else self.types
         return operand_copies(self.nest, self.kind, types, self.spec)
+
+    @cached_property
+    def gathered(self) -> Gathered | None:
+        """What threads load at a time of a convolution's operands; None for all else, and where descriptor copies bring both."""
+        image, sides = self.kind.image, (self.kind.lhs, self.kind.rhs)
+        if image < 0 or self.copies.refusal is None:
+            return None
+        found = [next((a for a in self.nest.accesses if a.input_number == number), None) for number in sides]
+        widths = [2 if access is None else self._load_bytes(access) for access in found]
+        return Gathered((widths[0], widths[1]), sides.index(image))
+
+    def _load_bytes(self, access: Access) -> int:
+        """How many bytes of an array a thread loads at once."""
+        size = element_bytes(access.element)
+        if access.image is None:
+            steps = [self.nest.stride_along(access, axis).divisor() for axis in self.nest.axes if not axis.block]
+            is_contiguous = any(self.nest.stride_along(access, axis) == constant(1) for axis in self.nest.axes)
+        else:
+            image = access.image
+            pairs = zip(image.strides, image.places, strict=True)
+            steps = [stride * place.coefficients[dim] for stride, place in pairs for dim in place.dims]
+            is_contiguous = 1 in image.strides
+        along = [step & -step for step in steps if step > 1]
+        return size * min([self.spec.max_vector_bytes // size, *along]) if is_contiguous else size
 
     @property
     def descriptor_refusal(self) -> str | None:

@@ -29,6 +29,7 @@ from treadle.analysis.root_positions import (
     whole_positions,
 )
 from treadle.analysis.row_structure import Rows, needs_rows, rows_of
+from treadle.analysis.shares import Share, share_of, unshared
 from treadle.dialects import dispatch
 from treadle.errors import NOT_ONE_KERNEL, InternalError, TreadleError
 from treadle.ir.builtin import array_ints, element_of
@@ -45,7 +46,7 @@ class LoopNest:
     """Everything a tiling decision needs to know of one kernel. `roots`: several for contractions that share an operand, over the same
     dimensions, and for reductions of rows; `computation` is the first one's, and tells the roles of the dimensions for all.
     `consumer_dims`: the dimensions of what is computed from the roots, of `rows` and `attention` those of all members, as linear forms of
-    the dimensions: the first root's, of `attention` the loops that it names.
+    the dimensions: the first root's, of `attention` the loops that it names. `share`: the part of what is reduced that a block sums.
     """
 
     kernel: dispatch.KernelOp
@@ -58,6 +59,7 @@ class LoopNest:
     uses_index: bool
     rows: Rows | None = None
     attention: Attention | None = None
+    share: Share | None = None
 
     @property
     def rank(self) -> int:
@@ -141,7 +143,7 @@ def _accesses(
                     found = access(image.argument.index, False, image.argument.type, image.places, i, which)
                     yield replace(found, image=image)
                     continue
-                for arg, dims in reads(value, own, rank, symbols):
+                for arg, dims in reads(unshared(value), own, rank, symbols):
                     yield access(arg.index, False, arg.type, dims, i if i < len(root.inputs) else INITIAL, which)
     results = {} if by_members else root_results(roots)
     for op, dims in consumers.items():
@@ -224,8 +226,10 @@ def check_buildable(kernel: dispatch.KernelOp, roots: Sequence[StructuredOp]) ->
 def _image(kernel: dispatch.KernelOp, root: StructuredOp, number: int, reached: Linears) -> Image | None:
     """The image that a root reads as input `number`; None where it is none, or where no folded view can show it."""
     kind = classify(root.op)
-    if not isinstance(kind, Contraction) or kind.image != number or kernel.blocks:
+    if not isinstance(kind, Contraction) or kind.image != number:
         return None
+    if kernel.blocks and _share(kernel, (root,)) is None:
+        return None  # blocks may differ in more than what they sum
     value, places = root.inputs[number], reached
     if (padded := padded_source(value)) is not None:
         value = padded[0]
@@ -234,6 +238,11 @@ def _image(kernel: dispatch.KernelOp, root: StructuredOp, number: int, reached: 
         return None
     shape, strides = ([as_expr(t) for t in dispatch.text_lists(row)[value.index]] for row in (kernel.arg_shapes, kernel.arg_strides))
     return image_of(root.inputs[number], reached, places, value, shape, strides)
+
+
+def _share(kernel: dispatch.KernelOp, roots: Sequence[StructuredOp]) -> Share | None:
+    """The share of its terms that a root sums, where it is the only one."""
+    return next((found for value in roots[0].inputs if (found := share_of(kernel, value)) is not None), None) if len(roots) == 1 else None
 
 
 def _without_plain_images(accesses: tuple[Access, ...], axes: Sequence[Axis], sizes: Sequence[Expr]) -> tuple[Access, ...]:
@@ -256,11 +265,12 @@ def loop_nest(kernel: dispatch.KernelOp) -> LoopNest:
     accesses = tuple(_accesses(kernel, roots, consumers, sizes, by_members=members is not None))
     if members is not None:  # what several members read is read once
         accesses = tuple(dict.fromkeys(accesses))
-    # Folded views know the places of an image themselves.
+    # Folded views know the places of an image themselves, loops where a share begins and ends.
     seen = {access.image.source.owner for access in accesses if access.image is not None and access.image.is_padded}
+    seen |= {value.owner for root in roots for value in root.inputs if unshared(value) is not value}
     indexed = [op for op in kernel.body.block.ops if op not in seen and any(isinstance(i, linalg.ops.IndexOp) for i in op.walk())]
     uses_index = bool(indexed)
     roles = roles_of(root, computation) if attention is None else attention_roles(attention)
     axes = with_blocks(kernel, merge_axes(sizes, roles, accesses, uses_index), computation)
     accesses = _without_plain_images(accesses, axes, sizes)
-    return LoopNest(kernel, roots, computation, sizes, axes, accesses, consumers, uses_index, rows, attention)
+    return LoopNest(kernel, roots, computation, sizes, axes, accesses, consumers, uses_index, rows, attention, _share(kernel, roots))

@@ -40,6 +40,8 @@ def small_side(
     """The sides of a contraction, or why none counts as small. `axes`, `sizes`: the main ones along m, n and k."""
     if any(access.image is not None for access in nest.accesses):
         return "an operand is read at windows"
+    if nest.share is not None:
+        return "a block sums a share of the terms"
     known = {role: size for role, size in zip("mn", sizes, strict=False) if size is not None and size <= MOST_ROWS}
     if not known or axes[2] < 0:
         return f"neither side is known to have at most {MOST_ROWS}"

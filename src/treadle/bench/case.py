@@ -10,7 +10,8 @@ from treadle.bench.machine import Machine, Pick
 from treadle.bench.peers import Peer
 from treadle.bench.protocol import MeasureOptions, Samples, flush_ms, measure, ratio, sample_indices, spread
 from treadle.bench.records import COPY, OURS, CaseRecord
-from treadle.bench.workload import TensorSpec, Workload
+from treadle.bench.windows import places_of, sampled_images, sampled_results
+from treadle.bench.workload import TensorSpec, Window, Workload
 from treadle.driver import Program
 from treadle.errors import TreadleError
 from treadle.frontends import mlir
@@ -18,6 +19,10 @@ from treadle.options import CompileOptions
 from treadle.sim.check import CheckResult, check
 from treadle.sim.reference import evaluate_module
 
+PLACES_A_ROW = 4
+"""Results of a convolution that are compared for each row that is of other workloads, as long as their terms are few."""
+MOST_TERMS = 1 << 21
+"""Of all these results together, of one column."""
 PEER_TOLERANCE = 0.05
 """Peers round between their steps; a result with a missing tile differs by the size of the values."""
 
@@ -133,6 +138,30 @@ def kernel_facts(program: Program) -> list[dict[str, Any]]:
     ]
 
 
+def _compare_windows(
+    workload: Workload,
+    window: Window,
+    machine: Machine,
+    arrays: Sequence[Any],
+    results: Sequence[Any],
+    options: MeasureOptions,
+    compile_options: CompileOptions,
+) -> list[CheckResult]:
+    """The verdict on single results of a convolution: so many places, each with so many columns."""
+    generator, (spec,) = random.Random(options.seed), workload.outputs
+    count = workload.rows * window.sides[0] * window.sides[1]
+    wanted = max(options.rows, min(PLACES_A_ROW * options.rows, MOST_TERMS // (window.side**2 * workload.inputs[0].shape[-1])))
+    places = places_of(sample_indices(count, wanted, generator), window.sides)
+    columns = sample_indices(workload.columns, options.columns, generator)
+    image, *others = zip(arrays, workload.inputs, strict=True)
+    inputs = [sampled_images(machine, *image, window, places)]
+    for array, own in others:
+        inputs.append(machine.sample(array, [] if own.columns is None else [(own.columns, columns)], own.dtype))
+    module = mlir.load(window.write(len(places), len(columns)), workload.name)
+    (reference,) = evaluate_module(module, inputs, f32_precision=compile_options.f32_precision)
+    return [check(sampled_results(machine, results[0], spec, columns, places), reference)]
+
+
 def compare(
     workload: Workload,
     machine: Machine,
@@ -143,6 +172,8 @@ def compare(
 ) -> list[CheckResult]:
     """The verdict on a sample of rows and columns of each output, against the float64 evaluation of the same program on that sample."""
     generator = random.Random(options.seed)
+    if workload.window is not None:
+        return _compare_windows(workload, workload.window, machine, arrays, results, options, compile_options)
     has_columns = any(spec.columns is not None for spec in workload.outputs)
     rows = sample_indices(workload.rows, options.rows, generator)
     columns = sample_indices(workload.columns, options.columns, generator) if has_columns else tuple(range(workload.columns))

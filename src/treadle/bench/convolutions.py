@@ -6,8 +6,9 @@ C), a step of S pixels (1), windows spread by D (1), P zeros on each side (as ma
 """
 
 import re
+from collections.abc import Callable
 
-from treadle.bench.workload import TensorSpec, Workload
+from treadle.bench.workload import TensorSpec, Window, Workload
 
 GROUP = "convolution"
 EPILOGUES = ("", "bias", "silu")
@@ -42,10 +43,11 @@ def named_convolution(name: str) -> Workload | None:
     return _convolution(name, dtype, (batch, height, width, channels), filters, (kernel, step, spread, pad), sides, tail or "")
 
 
-def _convolution(
-    name: str, dtype: str, image: tuple[int, ...], filters: int, window: tuple[int, int, int, int], sides: list[int], tail: str
-) -> Workload:
-    batch, height, width, channels = image
+def _text(
+    dtype: str, image: tuple[int, int, int], window: tuple[int, int, int, int], sides: tuple[int, int], tail: str
+) -> Callable[[int, int], str]:
+    """What writes the text for so many images of `image` (lines, columns, channels) and so many filters."""
+    height, width, channels = image
     kernel, step, spread, pad = window
 
     def write(rows: int, columns: int) -> str:
@@ -83,6 +85,17 @@ def _convolution(
         ]
         return "\n".join(lines) + "\n"
 
+    return write
+
+
+def _convolution(
+    name: str, dtype: str, image: tuple[int, int, int, int], filters: int, window: tuple[int, int, int, int], sides: list[int], tail: str
+) -> Workload:
+    batch, height, width, channels = image
+    kernel, step, spread, pad = window
+    side, out = (kernel - 1) * spread + 1, (sides[0], sides[1])
+    one = _text(dtype, (side, side, channels), (kernel, step, spread, 0), (1, 1), tail)
+    sample, write = Window(side, step, pad, out, one), _text(dtype, image[1:], window, out, tail)
     inputs = [TensorSpec("x", image, dtype, rows=0), TensorSpec("w", (filters, kernel, kernel, channels), dtype, columns=0)]
     if tail == "bias":
         inputs.append(TensorSpec("bias", (filters,), "f32", columns=0))
@@ -91,4 +104,4 @@ def _convolution(
     title = f"{batch}x{height}x{width}x{channels} -> {filters}, {kernel}x{kernel}{how} {dtype}{' ' + tail if tail else ''}"
     flop = 2 * batch * sides[0] * sides[1] * filters * channels * kernel * kernel
     peer = "_".join(["convolution", str(step), str(spread), str(pad), *([tail] if tail else [])])
-    return Workload(name, GROUP, title, tuple(inputs), (made,), batch, filters, flop, peer, write)
+    return Workload(name, GROUP, title, tuple(inputs), (made,), batch, filters, flop, peer, write, window=sample)

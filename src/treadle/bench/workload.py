@@ -30,11 +30,26 @@ class TensorSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Window:
+    """What a convolution's single results are computed from: `side` by `side` pixels of the first input (channels last), `step` from one
+    result to the next, `pad` zeros around. `sides`: of the result. `write`: the text of so many images that are one window each, and so
+    many filters.
+    """
+
+    side: int
+    step: int
+    pad: int
+    sides: tuple[int, int]
+    write: Text
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """One row of the suite.
 
     `text(rows, columns)` is the function for so many rows and columns of its result: the whole of it is compiled, a sample is evaluated in
-    float64. `flop`: arithmetic operations counted as is usual (2 M N K). `peer`: a function of `peers.py`.
+    float64. `flop`: arithmetic operations counted as is usual (2 M N K). `peer`: a function of `peers.py`. `window`: of a convolution, of
+    which single results are a sample.
     """
 
     name: str
@@ -48,6 +63,7 @@ class Workload:
     peer: str
     write: Text
     options: CompileOptions = _USUAL
+    window: Window | None = None
 
     @property
     def text(self) -> str:

@@ -15,9 +15,13 @@ MERGED_BY: Final = "treadle.merged_by"
 """Attribute of a reduction that merges parts: who is to do it."""
 
 
+ALL_LOOPS: Final = -1
+"""Instead of a reduction loop's number: all of them as one, in their order."""
+
+
 class SplitLoop(Record):
-    """Reduction loop number `loop` is split into `parts` (an expression over the loops' extents: r0, r1, .. of reductions, n0, .. of
-    others) of whole `step`s each, the last apart, that differ by at most one of them.
+    """Reduction loop number `loop` (ALL_LOOPS: all as one) is split into `parts` of whole `step`s each, the last apart, that differ by at
+    most one of them. `parts`: an expression over the loops' extents (r0, r1, .. of reductions, n0, .. of others), a number for all as one.
     """
 
     loop: int
@@ -35,7 +39,7 @@ class SplitPlan:
 
 @irdl_attr_definition
 class SplitAttr(Data[SplitPlan]):
-    """`#dispatch.split<r0 = "77" step 64, merge = kernel>`."""
+    """`#dispatch.split<r0 = "77" step 64, merge = kernel>`; `r` instead of `r0`: all reduction loops as one."""
 
     name = "dispatch.split"
 
@@ -54,11 +58,11 @@ class SplitAttr(Data[SplitPlan]):
                 if merge not in MERGES:
                     parser.raise_error(f"parts are merged by {', '.join(MERGES)}", start, parser.pos)
                 return
-            if name[0] != "r" or not name[1:].isdigit():
-                parser.raise_error("a loop is named r0, r1, ..: the reduction loops in their order", start, parser.pos)
+            if name != "r" and (name[0] != "r" or not name[1:].isdigit()):
+                parser.raise_error("a loop is named r0, r1, ..: the reduction loops in their order; r: all as one", start, parser.pos)
             parts = parser.parse_str_literal()
             step = parser.parse_integer(allow_boolean=False, allow_negative=False) if parser.parse_optional_keyword("step") else 1
-            loops.append(SplitLoop(int(name[1:]), parts, max(1, step)))
+            loops.append(SplitLoop(int(name[1:] or ALL_LOOPS), parts, max(1, step)))
 
         with parser.in_angle_brackets():
             parser.parse_comma_separated_list(AttrParser.Delimiter.NONE, entry)
@@ -66,6 +70,7 @@ class SplitAttr(Data[SplitPlan]):
 
     def print_parameter(self, printer: Printer) -> None:
         def text(loop: SplitLoop) -> str:
-            return f'r{loop.loop} = "{loop.parts}"' + (f" step {loop.step}" if loop.step > 1 else "")
+            number = "" if loop.loop == ALL_LOOPS else loop.loop
+            return f'r{number} = "{loop.parts}"' + (f" step {loop.step}" if loop.step > 1 else "")
 
         printer.print_string(f"<{', '.join((*map(text, self.data.loops), f'merge = {self.data.merge}'))}>")

@@ -5,6 +5,7 @@ operations and bytes; no term is fitted to measured times.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from treadle.machine.spec import MatrixInstruction, TargetSpec
 from treadle.plan.form_times import moving_seconds, seconds, with_memory
@@ -22,6 +23,12 @@ TILES = ((128, 128), (128, 64), (64, 128), (64, 64), (64, 32))
 """Rows and keys, the best first."""
 WIDE_TILES = ((128, 80), (64, 80))
 """The same of wide rows; with 64 keys ptxas does the same to them."""
+SHARED_KEYS = 64
+"""Keys of tiles of workgroups that share a unit, where more do not fit."""
+SHARING = 2
+"""Workgroups of one warpgroup and of the producer's that share a unit's registers."""
+MARGIN_BYTES = 2048
+"""Of a workgroup's shared memory, for barriers and what the machine keeps of it."""
 UNKNOWN = 4096
 """What rows and keys that only the runtime knows count as."""
 UNKNOWN_BATCH = 16
@@ -53,7 +60,7 @@ class AttentionSizes:
 @dataclass(frozen=True, slots=True)
 class AttentionTiles:
     """Extents of a workgroup's tiles along rows, columns, keys and width, its warps (all along the rows), stages of the rings of keys and
-    values, and the instruction ("fma": the vector units).
+    values, the instruction ("fma": the vector units), and how many workgroups are to share a unit.
     """
 
     rows: int
@@ -63,6 +70,7 @@ class AttentionTiles:
     warps: int
     num_stages: int
     instruction: str
+    resident: int = 1
 
 
 def _fits(row: MatrixInstruction, tiles: AttentionTiles) -> bool:
@@ -76,6 +84,21 @@ def _shared_bytes(tiles: AttentionTiles) -> int:
     return 2 * (tiles.rows * (tiles.width + tiles.keys) + 2 * tiles.keys * (tiles.width + tiles.columns))
 
 
+def _shared(tiles: AttentionTiles, spec: TargetSpec) -> AttentionTiles:
+    """The tiles of one warpgroup with as many keys and stages as let two workgroups share a unit: one's loads and products run under the
+    other's exponentials. As they are where not one stage of the fewest keys does.
+    """
+    steps = tiles.num_stages * tiles.keys
+    for keys in (tiles.keys, *((SHARED_KEYS,) if tiles.keys > SHARED_KEYS and max(tiles.width, tiles.columns) <= ODD_WIDTH else ())):
+        for stages in range(tiles.num_stages, 0, -1):
+            ring = stages * keys * (tiles.width + tiles.columns)
+            held = 2 * (ring + tiles.rows * (tiles.width + tiles.columns)) + MARGIN_BYTES
+            is_enough = stages > 1 or keys * stages == steps
+            if is_enough and SHARING * held <= spec.shared_bytes_per_unit:
+                return replace(tiles, keys=keys, num_stages=stages, resident=SHARING)
+    return tiles
+
+
 def _rounded(size: int, step: int) -> int:
     return -(-size // step) * step
 
@@ -87,14 +110,16 @@ def candidate_tiles(sizes: AttentionSizes, operand: str, spec: TargetSpec) -> It
     together = any(row.warps > 1 for row in instructions)
     widest = max(sizes.width, sizes.columns)
     for rows, keys in WIDE_TILES if together and widest > ODD_WIDTH else TILES:
-        if (few and rows > 64) or (keys > 80 and widest > 128):
+        if (few and rows > 64) or (keys > 80 and (widest > 128 or (sizes.keys or UNKNOWN) <= 64)):
             continue
         for row in instructions:
             grain = max(16, row.k, row.n_step or row.n)
             warps = rows // 16 if row.warps > 1 else max(1, min(4, rows // row.m))
             columns, width = (_rounded(size, WIDEST if together and size > ODD_WIDTH else grain) for size in (sizes.columns, sizes.width))
-            stages = 3 if max(columns, width) <= 64 else 2
+            stages = min(3 if max(columns, width) <= 64 else 2, -(-(sizes.keys or UNKNOWN) // keys))
             found = AttentionTiles(rows, columns, keys, width, warps, stages, row.name)
+            if row.warps > 1 and warps == row.warps and spec.register_moves is not None:
+                found = _shared(found, spec)
             has_room = row.warps > 1 or _shared_bytes(found) <= spec.shared_bytes_per_workgroup
             if has_room and _fits(row, found):
                 yield found

@@ -9,8 +9,19 @@ from treadle.machine.spec import MatrixInstruction, TargetSpec
 from treadle.plan.role_clocks import role_cost
 from treadle.plan.role_tiles import RoleProblem, RoleTile
 from treadle.plan.small_m import copied_clocks, limited
-from treadle.plan.tile_config import ContractionShape, ContractionTile, contraction_cost, resident_workgroups
+from treadle.plan.tile_config import (
+    ContractionShape,
+    ContractionTile,
+    TileProblem,
+    contraction_cost,
+    contraction_tile,
+    narrow_tiles,
+    resident_workgroups,
+)
+from treadle.records import dataclass
 
+GATHER_CLOCKS = 5
+"""Of a compute unit for a warp's load of one piece a lane of an image: 19 instructions of machine code, on four schedulers."""
 BOTH = 2
 """How arithmetic and memory add up where a kernel is not planned by bytes in flight: as the sides of a right angle (see `limited`)."""
 
@@ -40,6 +51,33 @@ def role_seconds(tile: RoleTile, problem: RoleProblem, memory_bytes: float, spec
     return seconds(spec.rates.streaming.fixed_clocks + clocks, spec)
 
 
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """What threads load of A and of B at a time, in bytes, of which one, `image`, is read at windows: its places are computed."""
+
+    widths: tuple[int, int]
+    image: int
+
+
+def _gathering(
+    tile: ContractionTile, shape: ContractionShape, operand_bytes: int, gathered: Gathered, spec: TargetSpec
+) -> tuple[float, int]:
+    """Clocks of a compute unit for what the threads of a workgroup load and store to shared memory in all steps, and how many these are."""
+    steps, clocks = -(-shape.extents[2] // tile.k), 0.0
+    for number, (extent, width) in enumerate(zip((tile.m, tile.n), gathered.widths, strict=True)):
+        pieces = extent * tile.k * operand_bytes / width / spec.subgroup_size
+        clocks += pieces * (GATHER_CLOCKS if number == gathered.image else spec.rates.general.piece_clocks)
+    return clocks * steps, steps
+
+
+def _waiting(tile: ContractionTile, shape: ContractionShape, operand_bytes: int, gathered: Gathered, spec: TargetSpec) -> float:
+    """Clocks of a kernel whose workgroups wait for their loads in every step, several on a compute unit at the same time."""
+    resident, tiles = resident_workgroups(tile, shape, spec), shape.tiles(tile.m, tile.n)
+    own, steps = _gathering(tile, shape, operand_bytes, gathered, spec)
+    rounds, together = -(-tiles // (spec.compute_units * resident)), min(resident, -(-tiles // spec.compute_units))
+    return rounds * (steps * spec.rates.streaming.latency_clocks + together * own)
+
+
 def tile_seconds(
     tile: ContractionTile,
     row: MatrixInstruction | None,
@@ -48,9 +86,10 @@ def tile_seconds(
     memory_bytes: float,
     spec: TargetSpec,
     loaded_bytes: tuple[int, int] = (0, 0),
+    gathered: Gathered | None = None,
 ) -> float:
     """Modelled time of a kernel of plain tiles. `loaded_bytes`: what threads load of A and of B at a time, and store to shared memory; 0
-    where they do not, or vectors are wide.
+    where they do not, or vectors are wide. `gathered`: instead, of an image.
     """
     resident, rates = resident_workgroups(tile, shape, spec), spec.rates.roles
     loops = contraction_cost(tile, shape, spec) * shape.extents[2] / spec.macs_per_clock(row)
@@ -58,4 +97,16 @@ def tile_seconds(
     rounds = max(1, shape.tiles(tile.m, tile.n) / spec.compute_units)
     pieces = sum(extent * operand_bytes / width for extent, width in zip((tile.m, tile.n), loaded_bytes, strict=True) if width)
     loops += rounds * shape.extents[2] * 2 * spec.rates.general.piece_clocks * pieces / spec.subgroup_size
+    if gathered is not None:
+        working, _ = _gathering(tile, shape, operand_bytes, gathered, spec)
+        loops = max(loops + rounds * working, _waiting(tile, shape, operand_bytes, gathered, spec))
     return with_memory(loops + fill + rounds * (rates.tile_overhead + tile.m * tile.n * rates.epilogue_clocks), memory_bytes, spec)
+
+
+def best_tile(problem: TileProblem, memory_bytes: float, gathered: Gathered | None) -> ContractionTile:
+    """The tile of a kernel of plain tiles: where an image is gathered, that of least modelled time."""
+    if gathered is None:
+        return contraction_tile(problem)
+    row, shape, operand_bytes, spec = problem.instruction, problem.shape, problem.types.operand_bytes, problem.spec
+    found = {tile: tile_seconds(tile, row, shape, operand_bytes, memory_bytes, spec, gathered=gathered) for tile in narrow_tiles(problem)}
+    return min(found, key=lambda tile: found[tile])

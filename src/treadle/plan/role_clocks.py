@@ -39,8 +39,8 @@ def role_tile(problem: RoleProblem, spec: TargetSpec) -> RoleTile | None:
 def role_cost(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
     """Modelled clocks of the kernel, without its launch and the memory's limit."""
     rates, units = spec.rates.roles, spec.compute_units
-    model = _Model(tile, problem, spec)
     mixed = mixed_tiles(tile, problem, spec)
+    model = _Model(tile, problem, spec, tile.n if mixed is None else gcd(tile.n, mixed.narrow))
     clocks = tile.k * problem.operand_bytes * problem.shape.operand_rows(tile.rows, tile.n) * rates.fill_clocks
     clocks += rates.deferred_clocks if tile.deferred_store else 0
     if mixed is not None:
@@ -53,13 +53,13 @@ def role_cost(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
 
 
 class _Model:
-    """What the clocks of a kernel's rounds of tiles are made of."""
+    """What the clocks of a kernel's rounds of tiles are made of. `columns`: what tiles are apart by multiples of along n."""
 
-    def __init__(self, tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> None:
+    def __init__(self, tile: RoleTile, problem: RoleProblem, spec: TargetSpec, columns: int) -> None:
         rates = spec.rates.roles
         self.tile, self.rates, self.units = tile, rates, spec.compute_units
         self.steps = -(-problem.shape.extents[2] // tile.k)
-        self.copies = _step_copies(tile, problem, spec)
+        self.copies = _step_copies(tile, problem, spec, columns)
         self.matrix = _matrix_clocks(tile, problem, spec)
         self.chain = _consumer_clocks(tile, self.matrix, rates)
         brought = [result for result in problem.results if result.is_read and result.in_bulk]
@@ -122,26 +122,25 @@ def _element_clocks(result: ResultShape, rates: RoleRates) -> float:
     return rates.epilogue_clocks + (rates.cut_store_clocks if result.pitch_bytes % SECTOR_BYTES else 0)
 
 
-def _sides(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> Iterator[tuple[float, int, OperandRows, int, int]]:
+def _sides(tile: RoleTile, problem: RoleProblem, columns: int) -> Iterator[tuple[float, int, OperandRows, int, int]]:
     """Of A and of B: how many tiles of it a workgroup copies, rows or columns of one, how its rows lie, bytes of a piece that threads copy
     (0: descriptors do), and the columns by which tiles are apart.
     """
-    shape, mixed = problem.shape, mixed_tiles(tile, problem, spec)
+    shape = problem.shape
     m, n, _ = shape.extents
     of_a, of_b = (1, shape.root_count) if shape.shared == "a" else (shape.root_count, 1)
-    columns = tile.n if mixed is None else gcd(tile.n, mixed.narrow)
     yield of_a, tile.rows, problem.operands[0], problem.piece_bytes[0], tile.rows if m > tile.rows else 0
     # Workgroups of a cluster fetch a part of B each.
     together = 1 if problem.piece_bytes[1] else tile.cluster
     yield of_b / together, tile.n, problem.operands[1], problem.piece_bytes[1], columns if n > tile.n else 0
 
 
-def _step_copies(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> _Copies:
+def _step_copies(tile: RoleTile, problem: RoleProblem, spec: TargetSpec, columns: int) -> _Copies:
     rates, size, queue = spec.rates.roles, problem.operand_bytes, spec.queue_for("copy_in")
     span = spec.slot_row_bytes // size
     engine, cache, threads = rates.stage_clocks, 0.0, 0.0
     rounds = problem.row.a_type == "tf32"
-    for count, extent, rows, piece, apart in _sides(tile, problem, spec):
+    for count, extent, rows, piece, apart in _sides(tile, problem, columns):
         boxes = extent * (tile.k // span) if rows.along_k else -(-extent // span) * tile.k
         if piece:
             across = 1 if rows.along_k else rates.held_across_factor

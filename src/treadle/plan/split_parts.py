@@ -13,13 +13,13 @@ from typing import Final, NamedTuple
 
 from treadle.machine.spec import TargetSpec
 from treadle.plan.f32_split import SPLITS
-from treadle.plan.form_times import role_seconds, seconds, tile_seconds
+from treadle.plan.form_times import Gathered, best_tile, role_seconds, seconds, tile_seconds
 from treadle.plan.reduction_tiles import reduction_tile
 from treadle.plan.role_clocks import role_tile
 from treadle.plan.role_tiles import OperandRows, ResultShape, RoleProblem
 from treadle.plan.small_m import MOST_ROWS, SmallShape, limited, stream_clocks, stream_refusal, stream_tiles, swapped_clocks, swapped_tile
 from treadle.plan.split_tiles import SplitProblem, best_split_tile, split_tile_seconds, split_tiles
-from treadle.plan.tile_config import AxisShape, ContractionShape, ContractionTypes, TileProblem, contraction_tile
+from treadle.plan.tile_config import AxisShape, ContractionShape, ContractionTypes, TileProblem
 from treadle.records import dataclass
 
 CLEAR_GAIN: Final = 0.8
@@ -66,7 +66,7 @@ class SplitContraction:
 
     `copied_rows`: what the bytes of A's rows, and of B's, are multiples of, where hardware copies bring them to the matrix instruction; 0
     where those cannot. `along_k`: the unit-stride axis of A, and of B, is k. `split`: the split of f32 operands that the kernel may make
-    itself, "" for none.
+    itself, "" for none. `is_windowed`: A or B is read at windows; `gathered`: how threads load these and the other where they do.
     """
 
     shape: ContractionShape
@@ -77,6 +77,8 @@ class SplitContraction:
     copied_rows: tuple[int, int]
     along_k: tuple[bool, bool]
     split: str = ""
+    is_windowed: bool = False
+    gathered: Gathered | None = None
 
     def piece_bytes(self, spec: TargetSpec) -> tuple[int, int] | None:
         """What threads copy of A and of B at a time, 0 where descriptor copies bring it; None where one of them is not copied."""
@@ -155,7 +157,7 @@ def cluster_seconds(elements: int, spec: TargetSpec) -> float:
 
 def _small_choices(problem: SplitContraction, shape: ContractionShape, spec: TargetSpec) -> Iterator[_Choice]:
     m, n = shape.m or 0, shape.n or 0
-    if min(m, n) > MOST_ROWS or shape.root_count > 1 or problem.types.accumulator not in ("f32", "i32", "f64"):
+    if problem.is_windowed or min(m, n) > MOST_ROWS or shape.root_count > 1 or problem.types.accumulator not in ("f32", "i32", "f64"):
         return
     few, many, large, small = (m, n, 1, 0) if m <= n else (n, m, 0, 1)
     sizes = (problem.a_bytes, problem.b_bytes)
@@ -201,9 +203,9 @@ def _choices_of_one_tile(problem: SplitContraction, shape: ContractionShape, spe
     moved = _moved_bytes(problem, shape)
     types = problem.types
     row = None if types.instruction == "fma" else spec.instruction(types.instruction)
-    tile = contraction_tile(TileProblem(types, shape, spec, through_registers=not problem.by_descriptor(spec)))
+    tile = best_tile(TileProblem(types, shape, spec, through_registers=not problem.by_descriptor(spec)), moved, problem.gathered)
     pieces = problem.piece_bytes(spec)
-    time = tile_seconds(tile, row, shape, types.operand_bytes, moved, spec, pieces or (0, 0))
+    time = tile_seconds(tile, row, shape, types.operand_bytes, moved, spec, pieces or (0, 0), problem.gathered)
     found = [_Choice(time, tile.m * tile.n, shape.tiles(tile.m, tile.n))]
     found += _small_choices(problem, shape, spec)
     within = _within(problem, shape, spec)

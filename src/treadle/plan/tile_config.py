@@ -286,11 +286,15 @@ def candidate_tiles(problem: TileProblem) -> tuple[ContractionTile, ...]:
     return tuple(tile for tile in found if fma_registers(tile, problem) <= spec.fma_registers) or found[-1:]
 
 
+def narrow_tiles(problem: TileProblem) -> tuple[ContractionTile, ...]:
+    """The candidates no wider than n, all where there are none."""
+    candidates, n = candidate_tiles(problem), problem.shape.n
+    return tuple(tile for tile in candidates if n is not None and tile.n <= next_power_of_two(n)) or candidates
+
+
 def contraction_tile(problem: TileProblem) -> ContractionTile:
     """The candidate of least modelled cost, among those no wider than n where there are such."""
-    candidates, n = candidate_tiles(problem), problem.shape.n
-    narrow = [tile for tile in candidates if n is not None and tile.n <= next_power_of_two(n)]
-    return min(narrow or candidates, key=lambda tile: contraction_cost(tile, problem.shape, problem.spec))
+    return min(narrow_tiles(problem), key=lambda tile: contraction_cost(tile, problem.shape, problem.spec))
 
 
 @dataclass(frozen=True, slots=True)

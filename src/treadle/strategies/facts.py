@@ -95,6 +95,19 @@ class OperationFacts:
                 found.append(number)
         return tuple(found)
 
+    @cached_property
+    def shared_operand(self) -> int | None:
+        """The input that may be zero outside a share of the terms, all reduction loops taken as one: of a convolution the filter, where
+        each of these loops has a known extent and is an axis of it. None for everything else.
+        """
+        kind, dims = self.computation, self.view.reduction_dims
+        if not isinstance(kind, Contraction) or kind.image < 0 or not self.is_separable or self._indices_read:
+            return None
+        number = kind.lhs if kind.image == kind.rhs else kind.rhs
+        plain = plain_dims(self.view.input_maps[number])
+        is_known = None not in plain and None not in [self.sizes[dim] for dim in dims]
+        return number if is_known and set(dims) <= set(plain) else None
+
 
 def _depends_by_axis(map_: AffineMap, dim: int) -> bool:
     """Whether the axes of an operand that move with a loop are that loop alone."""

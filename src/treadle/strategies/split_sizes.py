@@ -12,10 +12,11 @@ from typing import Final
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.indexing import Contraction, Reduction, plain_dims
 from treadle.analysis.operation_marks import F32_PARTS, split_in_kernel
-from treadle.dialects.split_attribute import SPLIT_REDUCTION, SplitAttr, SplitLoop, SplitPlan
+from treadle.dialects.split_attribute import ALL_LOOPS, SPLIT_REDUCTION, SplitAttr, SplitLoop, SplitPlan
 from treadle.ir.builtin import StringAttr
 from treadle.ir.core import AffineMap, Attribute, SSAValue
 from treadle.machine import TargetSpec
+from treadle.plan.form_times import Gathered
 from treadle.plan.split_parts import Parts, SplitContraction, SplitReduction, split_contraction, split_reduction
 from treadle.plan.tile_config import AxisShape, ContractionShape, ContractionTypes, contraction_types
 from treadle.strategies.facts import OperationFacts, element_of_operand, shape_of
@@ -60,9 +61,14 @@ def contraction_problem(facts: OperationFacts, kind: Contraction, sizes: Sizes, 
         queue = spec.queue_for("copy_in")
         turned = [width if is_copied and queue is not None and width in queue.piece_bytes else 0 for width in widths]
         rows = [whole if lies_along else each for whole, lies_along, each in zip(rows, along, turned, strict=True)]
+    is_windowed, gathered = kind.image >= 0, None
+    if is_windowed and (rules := spec.bulk_tensor) is not None and any(row % rules.pitch_align_bytes for row in rows):
+        pairs = zip(operands, widths, strict=True)
+        each = [min(spec.max_vector_bytes, _row_alignment(shape_of(value), width)) for (value, _), width in pairs]
+        rows, gathered = [0, 0], Gathered((each[0], each[1]), (kind.lhs, kind.rhs).index(kind.image))
     partial = element_bytes(facts.partial_types[0])
     shape, copied = ContractionShape(batch, m, n, k), (rows[0], rows[1])
-    return SplitContraction(shape, types, widths[0], widths[1], partial, copied, (along[0], along[1]), split)
+    return SplitContraction(shape, types, widths[0], widths[1], partial, copied, (along[0], along[1]), split, is_windowed, gathered)
 
 
 def _bytes(value: SSAValue, map_: AffineMap, sizes: Sizes) -> int:
@@ -117,8 +123,17 @@ def _width(facts: OperationFacts, dim: int) -> int:
     return REDUCTION_WIDTH if dim in neighbours else 1
 
 
+def _of_convolution(facts: OperationFacts, kind: Contraction, spec: TargetSpec) -> Attribute | None:
+    """The window and the channels of a convolution as one loop. Slices of channels would be no images that a folded view shows."""
+    sizes = [size for size in facts.sizes if size is not None]
+    if facts.shared_operand is None or len(sizes) < len(facts.sizes):
+        return None
+    parts = split_contraction(contraction_problem(facts, kind, sizes, spec), spec)
+    return None if parts is None else SplitAttr(SplitPlan((SplitLoop(ALL_LOOPS, str(parts.count), parts.step),), parts.merge))
+
+
 class SplitSizes:
-    """Splits contractions and reductions whose results are too few to fill the machine along one loop."""
+    """Splits contractions and reductions whose results are too few to fill the machine along one loop, convolutions along all as one."""
 
     @property
     def name(self) -> str:
@@ -132,10 +147,10 @@ class SplitSizes:
 
     def decide(self, facts: OperationFacts, spec: TargetSpec) -> Attribute | None:
         """See `Strategy`."""
+        if isinstance(facts.computation, Contraction) and facts.computation.image >= 0:
+            return _of_convolution(facts, facts.computation, spec)
         if not facts.is_separable or not facts.splittable or not isinstance(facts.computation, Contraction | Reduction):
             return None
-        if isinstance(facts.computation, Contraction) and facts.computation.image >= 0:
-            return None  # slices of channels are no images that a folded view shows
         unknown = [dim for dim, size in enumerate(facts.sizes) if size is None]
         if unknown:
             return self._of_runtime(facts, unknown, spec)

@@ -4,15 +4,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from treadle.torch.dynamo import backend
     from treadle.torch.exported import ExportedModel, compile_exported
     from treadle.torch.reports import clear_report, report
+    from treadle.torch.versions import backend
 
 __all__ = ["ExportedModel", "backend", "clear_report", "compile_exported", "report"]
 
 _HOMES = {
     "ExportedModel": "treadle.torch.exported",
-    "backend": "treadle.torch.dynamo",
+    "backend": "treadle.torch.versions",
     "clear_report": "treadle.torch.reports",
     "compile_exported": "treadle.torch.exported",
     "report": "treadle.torch.reports",

@@ -15,14 +15,10 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._prims_common import suggest_memory_format
 
 from treadle.driver import own_state
-from treadle.errors import TORCH_VERSION, TreadleError
 from treadle.torch.decompositions import composites
 from treadle.torch.pointwise import name_of
-from treadle.torch.settings import Settings, settings_of
+from treadle.torch.settings import Settings
 from treadle.torch.taking import take
-
-OLDEST: Final = (2, 9)
-"""Of PyTorch's versions, the first with all that is used here."""
 
 
 class TakeRegions(CustomGraphPass):
@@ -40,36 +36,15 @@ class TakeRegions(CustomGraphPass):
         return f"treadle {own_state()} {self._settings!r} {self._settings.compile_options().key()}"
 
 
-def backend(
-    gm: fx.GraphModule, example_inputs: list[Any], *, mode: str | None = None, options: Mapping[str, Any] | None = None
-) -> Callable[..., Any]:
-    """What `torch.compile(model, backend="treadle")` calls with each graph.
-
-    `mode` and `options` are Inductor's (`mode="reduce-overhead"`, ..), but for options that begin with `treadle.` (`Settings`). Raises
-    TR120 for one of those that does not exist, TR121 where "treadle.strict" is set and a matrix product is left, TR124 for a PyTorch that
-    is too old.
-    """
-    _check_version()
-    settings, theirs = settings_of(options, mode)
-    if settings.rest == "eager":
-        return _with_eager(gm, example_inputs, settings)
-    return _with_inductor(gm, example_inputs, settings, mode, theirs)
-
-
-def _check_version() -> None:
-    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
-    if version < OLDEST:
-        raise TreadleError(TORCH_VERSION, found=torch.__version__, oldest=".".join(map(str, OLDEST)))
-
-
-def _with_inductor(
+def compiled(
     gm: fx.GraphModule, example_inputs: list[Any], settings: Settings, mode: str | None, options: Mapping[str, Any]
 ) -> Callable[..., Any]:
-    from torch._inductor import list_mode_options
-    from torch._inductor.compile_fx import compile_fx
+    """A graph with its regions taken; `mode` and `options` are Inductor's. Raises TR121."""
+    if settings.rest == "eager":
+        return _with_eager(gm, example_inputs, settings)
+    from treadle.torch.inductor import inductor
 
-    patches: dict[str, Any] = {**(list_mode_options(mode) if mode else {}), **options, "post_grad_custom_pre_pass": TakeRegions(settings)}
-    return compile_fx(gm, example_inputs, config_patches=patches)
+    return inductor(gm, example_inputs, mode, {**options, "post_grad_custom_pre_pass": TakeRegions(settings)})
 
 
 _DENSE_ONLY: Final = frozenset({"aten::native_group_norm", "aten::native_group_norm_backward"})

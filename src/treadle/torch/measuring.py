@@ -92,6 +92,11 @@ def _replaced(graph: fx.Graph, inputs: list[Any], settings: "Settings") -> Calla
         return module
     from torch._inductor import standalone_compile
 
-    # The compilation around this one bundles its kernels for its cache, which two at a time cannot.
-    patches = {"post_grad_custom_pre_pass": None, "max_autotune": True, "bundle_triton_into_fx_graph_cache": False}
+    # The compilation around this one bundles its kernels for its cache, which two at a time cannot; and its mode may have graphs.
+    patches = {
+        "post_grad_custom_pre_pass": None,
+        "max_autotune": True,
+        "bundle_triton_into_fx_graph_cache": False,
+        "triton.cudagraphs": False,
+    }
     return standalone_compile(module, inputs, dynamic_shapes="from_example_inputs", options={"config_patches": patches})

@@ -120,7 +120,7 @@ def _may_join(node: fx.Node, anchor: fx.Node, inside: Collection[fx.Node]) -> bo
     if name_of(node.target) in VIEWS:
         return sum(not isinstance(size, int) for size in shape) < 2
     return is_elementwise(node.target) and all(
-        _value(given) is not None and seen_as(given, node, shape) is not None
+        _value(given) is not None and _value(given).device == value.device and seen_as(given, node, shape) is not None
         for given in node.all_input_nodes
         if given not in inside and isinstance(given.meta.get("val"), torch.Tensor)
     )

@@ -36,21 +36,23 @@ class Class:
 
     def not_negative(self, form: Form) -> None:
         """The form is zero or more."""
-        self.loops |= form.loops
+        if form.iterations:
+            self.loops |= form.loops
         if form.terms:
             self._not_negative[form.key] = None
 
     def zero(self, form: Form) -> None:
         """The form is zero."""
-        self.loops |= form.loops
+        if form.iterations:
+            self.loops |= form.loops
         self.pumped(form, ())
 
     def sign(self, form: Form, value: int) -> None:
         """The form has the sign that its value has here."""
         if value > 0:
-            self.not_negative(Form(form.terms, form.constant - 1, form.loops))
+            self.not_negative(Form(form.terms, form.constant - 1, form.iterations))
         elif value < 0:
-            self.not_negative(Form(tuple([(a, -c) for a, c in form.terms]), -form.constant - 1, form.loops))
+            self.not_negative(Form(tuple([(a, -c) for a, c in form.terms]), -form.constant - 1, form.iterations))
         else:
             self.zero(form)
 

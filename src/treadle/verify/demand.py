@@ -9,10 +9,11 @@ from math import gcd, lcm
 from treadle.dialects import pipe, sync, tile
 from treadle.ir.core import BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import scf
+from treadle.verify.linear_forms import Linear, add
 from treadle.verify.program import Program, yielded
 from treadle.verify.scalars import INDEX_BITS, constant_value, is_narrow, width_of
 from treadle.verify.signs import never_negative
-from treadle.verify.turning_points import UNSIGNED_DIVISIONS, TurningPoints
+from treadle.verify.turning_points import UNSIGNED_DIVISIONS, Covered, Turn, TurningPoints
 
 FULL = 0
 MAX_MODULUS = 1 << 20
@@ -54,20 +55,33 @@ class _Demands:
         self._work: list[SSAValue] = []
         for value in _roots(program):
             self._ask(value, FULL)
+        for loop in program.all(scf.ForOp):
+            self._ask_parts(add(self._form(loop.ub), self._form(loop.lb), -1), FULL)
+            self._ask(loop.step, FULL)
         for value, modulus in besides:
             self._ask(value, modulus)
-        for op, found in (*points.exempt.items(), *points.extremes.items()):
-            if op in unused:
-                continue
-            for turn in found.turns:
-                for value, _ in turn.rest:
-                    self._ask(value, FULL)
-            for value, modulus in found.residues:
-                self._ask(value, modulus)
-            for value in found.conditions:
-                self._ask(value, FULL)
+        for turn in points.places:
+            self._ask_all(turn)
+        for loop in program.all(scf.ForOp):
+            facts = points.of(loop)
+            for op, found in facts.covered.items():
+                if op not in unused:
+                    self._ask_covered(found, facts.placed)
         while self._work:
             self._pass_on(self._work.pop())
+
+    def _ask_covered(self, found: Covered, placed: Set[Turn]) -> None:
+        for turn in found.turns:
+            if turn not in placed:
+                self._ask_all(turn)
+        for value, modulus in found.residues:
+            self._ask(value, modulus)
+        for value in found.conditions:
+            self._ask(value, FULL)
+
+    def _ask_all(self, turn: Turn) -> None:
+        for value, _ in turn.rest:
+            self._ask(value, FULL)
 
     def _ask(self, value: SSAValue, modulus: int) -> None:
         before = self.found.get(value)
@@ -95,8 +109,33 @@ class _Demands:
             if owner in self.chosen:
                 self._ask(owner.operands[self.chosen[owner]], modulus)
                 return
+            if self.chosen and owner.name in _MAY_WRAP and not self._is_atom(value):
+                self._ask_parts(self._form(value), modulus)
+                return
             for operand, wanted in zip(owner.operands, self._operand_moduli(owner, modulus), strict=True):
                 self._ask(operand, wanted)
+
+    def _form(self, value: SSAValue) -> Linear:
+        """A value as a linear form, operations as the operands that they are known to be."""
+        form = self.points.forms.of(value)
+        if not self.chosen:
+            return form
+        total: Linear = ((), form[1])
+        for atom, factor in form[0]:
+            part = self.points.forms.value_of(atom)
+            owner = part.owner
+            if isinstance(owner, Operation) and owner in self.chosen:
+                total = add(total, self._form(owner.operands[self.chosen[owner]]), factor)
+            else:
+                total = add(total, (((atom, 1),), 0), factor)
+        return total
+
+    def _is_atom(self, value: SSAValue) -> bool:
+        return any(self.points.forms.value_of(atom) is value for atom, _ in self.points.forms.of(value)[0])
+
+    def _ask_parts(self, form: Linear, modulus: int) -> None:
+        for atom, factor in form[0]:
+            self._ask(self.points.forms.value_of(atom), modulus // gcd(modulus, factor) if modulus else FULL)
 
     def _operand_moduli(self, op: Operation, modulus: int) -> tuple[int, ...]:
         if op.name in UNSIGNED_DIVISIONS and op not in self.points.of_one_sign:
@@ -118,13 +157,11 @@ class _Demands:
 
 
 def _roots(program: Program) -> list[SSAValue]:
-    """Values that must be known exactly: bounds, branches, slots, parities."""
+    """Values that must be known exactly, beside the lengths of loops: branches, slots, parities."""
     found: list[SSAValue] = []
     for kind in (pipe.SlotOp, pipe.PartOp, sync.MbarrierSlotOp, sync.WaitPhaseOp):
         for op in program.all(kind):
             found += op.operands
-    for op in program.all(scf.ForOp):
-        found += [op.lb, op.ub, op.step]
     found += [op.cond for op in program.all(scf.IfOp) if op not in program.quiet]
     found += program.places
     return [v for v in found if not isinstance(v.owner, tile.AllocOp)]

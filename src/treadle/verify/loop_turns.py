@@ -32,7 +32,7 @@ class Stretches:
     @property
     def cut(self) -> object:
         """What decides how the loop is followed."""
-        return self.until, [(at, form.key, form.loops) for at, form in self.positions]
+        return self.until, [(at, form.key, form.iterations) for at, form in self.positions]
 
 
 class LoopTurns:
@@ -62,6 +62,11 @@ class LoopTurns:
             value, form = self._at_start(turn, needs)
             each = turn.per_iteration
             for limit in turn.limits:
+                if turn in self.facts.placed:
+                    at = self._place(limit, value, each)
+                    if 0 < at < count:
+                        found.setdefault(at, []).append(Form((), at))
+                    continue
                 if not each:
                     self._note(shared, shifted(form, -limit) if value >= limit else shifted(scaled(form, -1), limit - 1))
                     continue
@@ -76,6 +81,10 @@ class LoopTurns:
                 else:
                     found.setdefault(at, []).append(point)
         return Stretches([(at, self._same(found[at], shared)) for at in sorted(found)], until, needs, shared)
+
+    def _place(self, limit: int, value: int, each: int) -> int:
+        """At which iteration a form turns that has this value in iteration 0."""
+        return -(-(limit - value if each > 0 else value + limit) // abs(each)) if each else 0
 
     def choices(self, used: frozenset[Operation], at: int) -> Choices:
         """Which operand is chosen throughout the stretch that begins with iteration `at`, where one turning point decides it."""
@@ -115,12 +124,12 @@ class LoopTurns:
         return value, form
 
     def _note(self, shared: list[Constraint], form: Form, *, is_zero: bool = False) -> None:
-        if form.terms or form.loops:
+        if form.terms or form.iterations:
             shared.append(Constraint("zero" if is_zero else "not_negative", form, self.op))
 
     def _same(self, forms: list[Form], shared: list[Constraint]) -> Form:
         for other in forms[1:]:
-            if other.terms or forms[0].terms or other.loops:
+            if other.terms or forms[0].terms or other.iterations:
                 self._note(shared, combined(other, forms[0], -1), is_zero=True)
         return forms[0]
 

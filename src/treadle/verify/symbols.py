@@ -8,21 +8,32 @@ from collections.abc import Sequence
 
 Terms = tuple[tuple[int, int], ...]
 """Atoms with their factors, sorted by atom."""
-NO_LOOPS: frozenset[int] = frozenset()
+Iterations = tuple[tuple[int, int], ...]
+"""Loops (by the number of the operation) with what a value grows by in each of their iterations, `UNEVENLY` where that is no one number."""
+UNEVENLY = 0
 
 
 class Form:
-    """`sum of factor * atom + constant`. `loops`: loops (by the number of the operation) whose iteration it holds for alone."""
+    """`sum of factor * atom + constant`, in one iteration of the loops of `iterations`, which stands for others of them, too.
 
-    __slots__ = ("constant", "loops", "terms")
+    In those the value is larger, all that was computed in the iteration by as many iterations: a difference that grows by nothing is the
+    same in all of them.
+    """
 
-    def __init__(self, terms: Terms, constant: int, loops: frozenset[int] = NO_LOOPS) -> None:
-        self.terms, self.constant, self.loops = terms, constant, loops
+    __slots__ = ("constant", "iterations", "terms")
+
+    def __init__(self, terms: Terms, constant: int, iterations: Iterations = ()) -> None:
+        self.terms, self.constant, self.iterations = terms, constant, iterations
 
     @property
     def key(self) -> tuple[Terms, int]:
         """The form without its loops."""
         return self.terms, self.constant
+
+    @property
+    def loops(self) -> frozenset[int]:
+        """Loops whose iteration it holds for alone."""
+        return frozenset([loop for loop, _ in self.iterations])
 
 
 Symbol = Form | None
@@ -43,17 +54,42 @@ def combined(one: Form, other: Form, factor: int = 1) -> Form:
         for atom, count in other.terms:
             found[atom] = found.get(atom, 0) + factor * count
         terms = tuple(sorted([(atom, count) for atom, count in found.items() if count]))
-    return Form(terms, one.constant + factor * other.constant, one.loops | other.loops)
+    iterations = grown(one.iterations, other.iterations, factor) if other.iterations else one.iterations
+    return Form(terms, one.constant + factor * other.constant, iterations)
+
+
+def grown(one: Iterations, other: Iterations, factor: int = 1) -> Iterations:
+    """What `one + factor * other` grows by."""
+    found = dict(one)
+    for loop, each in other:
+        before = found.get(loop)
+        if before is None:
+            found[loop] = factor * each
+        elif UNEVENLY in (before, each):
+            found[loop] = UNEVENLY
+        elif before + factor * each:
+            found[loop] = before + factor * each
+        else:
+            del found[loop]
+    return tuple(sorted(found.items())) if factor else one
 
 
 def scaled(form: Form, factor: int) -> Form:
     """`factor * form`."""
-    return Form(tuple([(atom, factor * count) for atom, count in form.terms]) if factor else (), factor * form.constant, form.loops)
+    if not factor:
+        return Form((), 0)
+    iterations = tuple([(loop, factor * each) for loop, each in form.iterations])
+    return Form(tuple([(atom, factor * count) for atom, count in form.terms]), factor * form.constant, iterations)
 
 
 def shifted(form: Form, constant: int) -> Form:
     """`form + constant`."""
-    return Form(form.terms, form.constant + constant, form.loops)
+    return Form(form.terms, form.constant + constant, form.iterations)
+
+
+def kept(form: Form) -> Form:
+    """A form whose value other iterations of its loops see."""
+    return Form(form.terms, form.constant, tuple([(loop, UNEVENLY) for loop, _ in form.iterations])) if form.iterations else form
 
 
 class Atoms:
@@ -72,11 +108,12 @@ class Atoms:
         """`floor(form / divisor)` for a positive divisor."""
         whole = [(atom, count // divisor) for atom, count in form.terms if count % divisor == 0]
         rest = Form(tuple([(atom, count) for atom, count in form.terms if count % divisor]), form.constant % divisor)
-        taken = Form(tuple(whole), form.constant // divisor, form.loops)
+        evenly = tuple([(loop, each // divisor if each % divisor == 0 else UNEVENLY) for loop, each in form.iterations])
+        taken = Form(tuple(whole), form.constant // divisor, evenly)
         if not rest.terms:
             return taken
         if divisor == 1:
-            return Form(form.terms, form.constant, form.loops)
+            return form
         key = (*rest.key, divisor)
         atom = self._known.get(key)
         if atom is None:

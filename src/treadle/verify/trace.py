@@ -19,7 +19,7 @@ from treadle.verify.loop_turns import Choices
 from treadle.verify.program import Program, is_first_axis
 from treadle.verify.reasons import Reason, all_of
 from treadle.verify.remembered_loops import remembered
-from treadle.verify.symbols import Symbol, scaled, shifted
+from treadle.verify.symbols import Symbol, kept, scaled, shifted
 from treadle.verify.trace_loops import LoopSteps
 from treadle.verify.trace_memory import MemorySteps
 from treadle.verify.trace_scalars import ScalarSteps
@@ -119,14 +119,14 @@ class Tracer:
         index = self.program.index[op]
         return copies, self.state.node((index, key), lambda: Event("move", op, index, moves=moves))
 
-    def _hand_over(self, copies: list[tuple[int, int]], event: int | None) -> None:
-        """Move values; what a loop carries decides about its iterations."""
+    def _hand_over(self, copies: list[tuple[int, int]], event: int | None, *, to_others: bool = False) -> None:
+        """Move values; what a loop carries decides about its iterations. `to_others`: other iterations see them than compute them."""
         state, env, symbols = self.state, self.state.env, self.state.symbols
         for _, source in copies:
             state.commit(state.reasons[source])
         values = [(env[source], symbols[source]) for _, source in copies]
         for (to, _), (value, symbol) in zip(copies, values, strict=True):
-            state.put(to, value, symbol)
+            state.put(to, value, kept(symbol) if to_others and symbol is not None else symbol)
         if event is not None:
             state.out.append(event)
 
@@ -138,7 +138,11 @@ class Tracer:
         enter = self._moves(op, "enter", list(zip(block.args[1:], op.iter_args, strict=True)))
         turn = self._moves(op, "turn", list(zip(block.args[1:], end.operands, strict=True)))
         leave = self._moves(op, "leave", list(zip(op.results, block.args[1:], strict=True)))
-        hand_overs = tuple(partial(self._hand_over, *moves) for moves in (enter, turn, (turn[0], None), leave))
+        quiet = (turn[0], None)
+        hand_overs = (
+            partial(self._hand_over, *enter),
+            *(partial(self._hand_over, *moves, to_others=True) for moves in (turn, quiet, leave)),
+        )
         body = self._block(block)
         return remembered(self.state, op, LoopSteps(self.state, op, self.points.of(op), body, hand_overs, self._demands).run)
 

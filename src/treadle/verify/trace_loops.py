@@ -13,7 +13,7 @@ from treadle.ir.dialects import scf
 from treadle.verify.demand import FULL, reduced
 from treadle.verify.events import LoopNode, Segment, compress
 from treadle.verify.loop_turns import Choices, LoopTurns, Stretches
-from treadle.verify.symbols import Form, Symbol, combined, of, scaled, shifted
+from treadle.verify.symbols import Form, Symbol, combined, grown, of, scaled, shifted
 from treadle.verify.trace_state import State, Step, Undecided
 from treadle.verify.turning_points import LoopFacts
 
@@ -144,7 +144,6 @@ class LoopSteps:
         state, positions, unused = self.state, made.positions, self.turns.open - used
         is_open = any(form.terms for _, form in positions)
         lower, lower_symbol = state.env[self.bounds[0]], state.symbols[self.bounds[0]]
-        loops = frozenset((self.index,)) if is_open else frozenset[int]()
         varies = [(at, value, symbol, each) for at, value, symbol, each in starts]
         varies.append((self.number, lower, lower_symbol, step))
         origin, position = positions[0]
@@ -157,8 +156,9 @@ class LoopSteps:
                 form = None
                 if is_open or symbol is not None:
                     base, offset = of(symbol, value), each * (at - origin)
-                    form = Form(base.terms, base.constant + offset, base.loops | loops)
-                    form = shifted(combined(base, position, each), offset) if origin else form
+                    form = shifted(combined(base, position, each), offset)
+                    if is_open and each and not origin:
+                        form = Form(form.terms, form.constant, grown(form.iterations, ((self.index, each),)))
                 state.put(place, value + each * at, form)
 
         segments: list[Segment] = []
@@ -173,7 +173,7 @@ class LoopSteps:
                 self._demand(unused, self.turns.choices(used, first))
             # In a few iterations after a turning point a number is known by how far that is, however long the loop was before.
             is_tail = bool(low.terms) and (not length.terms or (self.never_repeats and last - first <= FEW))
-            origin, position = (first, low) if is_tail else (0, low)
+            origin, position = (first, low) if is_tail else positions[0]
             segments += self._stretch(first, last, until, begin, len(lengths) if length.terms else -1, is_short=is_short)
             lengths.append(length)
         return segments, lengths

@@ -208,7 +208,7 @@ class ScalarSteps:
             value, symbol = state.env[at], state.symbols[at]
             needs.append(state.reasons[at])
             if symbol is not None and isinstance(value, int):
-                own.append(Constraint("zero", Form(symbol.terms, symbol.constant - value, symbol.loops), op))
+                own.append(Constraint("zero", Form(symbol.terms, symbol.constant - value, symbol.iterations), op))
         return all_of(needs, own)
 
     def _select(self, op: Operation, at: int, operands: list[int]) -> None:
@@ -286,7 +286,7 @@ class ScalarSteps:
         if form is None or divisor <= 0 or value < 0:
             return None
         self._not_negative(Form(form.terms, form.constant), op)
-        if form.loops:  # what is left of a counter of a loop repeats with the loop
+        if form.iterations:  # what is left of a counter of a loop repeats with the loop
             self._needed.append(Constraint("congruent", form, op, value, divisor))
             return _NOTHING
         return self.state.atoms.remainder(form, divisor)
@@ -301,7 +301,7 @@ class ScalarSteps:
     def _widened(self, op: Operation, value: int, form: Symbol, *, is_unsigned: bool) -> Symbol:
         """The same number; where its sign becomes a bit like others, only if that is not set."""
         if is_unsigned and form is not None:
-            if value < 0 or form.loops:
+            if value < 0 or form.iterations:
                 return None
             self._not_negative(form, op)
         return form
@@ -359,10 +359,10 @@ class ScalarSteps:
         if kind is AffineBinaryOpKind.Add:
             return left[0] + right[0], combined(left[1], right[1])
         if kind is AffineBinaryOpKind.Mul:
-            if left[1].terms or left[1].loops:
+            if left[1].terms or left[1].iterations:
                 left, right = right, left
-            return None if left[1].terms or left[1].loops else (left[0] * right[0], scaled(right[1], left[0]))
-        if right[1].terms or right[1].loops or right[0] <= 0:
+            return None if left[1].terms or left[1].iterations else (left[0] * right[0], scaled(right[1], left[0]))
+        if right[1].terms or right[1].iterations or right[0] <= 0:
             return None
         match kind:
             case AffineBinaryOpKind.Mod:

@@ -122,7 +122,7 @@ class State:
         value, symbol = self.env[at], self.symbols[at]
         if symbol is not None and isinstance(value, int):
             self._note(symbol, op)
-            self.covered.zero(Form(symbol.terms, symbol.constant - value, symbol.loops))
+            self.covered.zero(Form(symbol.terms, symbol.constant - value, symbol.iterations))
         return value
 
     def commit(self, reason: Reason | None) -> None:
@@ -191,7 +191,7 @@ class State:
         kind, form = constraint.kind, constraint.form
         if kind == "turn":
             return 0 if constraint.op in self.turned else _TURN
-        loops = 0 if kind == "congruent" or form.loops <= self.covered.loops else _LOOP
+        loops = 0 if kind == "congruent" or not form.iterations or form.loops <= self.covered.loops else _LOOP
         if not form.terms:
             return loops
         if kind == "zero" or kind == "congruent" or (kind == "sign" and not constraint.value):
@@ -201,7 +201,8 @@ class State:
     def depends(self, form: Form, op: Operation) -> None:
         """The loops of a form have to be as long as here."""
         self._note(form, op)
-        self.covered.loops |= form.loops
+        if form.iterations:
+            self.covered.loops |= form.loops
 
     def sign(self, form: Form, value: int, op: Operation) -> None:
         """The class has the sign that a form has here."""
@@ -228,5 +229,5 @@ class State:
         self.covered.zero(Form(rest.terms, rest.constant - (value - form.constant) % modulus))
 
     def _note(self, form: Form, op: Operation) -> None:
-        for loop in form.loops:
+        for loop, _ in form.iterations:
             self.blame.setdefault(loop, op)

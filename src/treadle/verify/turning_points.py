@@ -23,6 +23,7 @@ _FROM_ZERO = (2, 5, 6, 9)
 """Comparisons that a difference of zero or more decides: slt, sge, ult, uge. For the other orders it is one or more."""
 EXTREMES = ("arith.minsi", "arith.maxsi")
 UNSIGNED_DIVISIONS = ("arith.remui", "arith.divui", "arith.shrui")
+MAX_PLACES = 16
 _CHAIN = frozenset(
     f"arith.{name}"
     for name in (
@@ -44,6 +45,14 @@ class Turn(Record):
     constant: int
     limits: tuple[int, ...]
 
+    def places(self, count: int) -> tuple[int, ...]:
+        """The values of the form of iteration 0 from which on it turns an iteration earlier, or later, of so many."""
+        each = self.per_iteration
+        if not each:
+            return self.limits
+        firsts = [limit if each > 0 else 1 - limit for limit in self.limits]
+        return tuple(sorted({first - each * at for first in firsts for at in range(count)}))
+
 
 class Covered(Record):
     """A comparison that turning points cover: they, the `residues` (values, with the modulus to which they matter) and the truth values
@@ -56,13 +65,15 @@ class Covered(Record):
 
 
 class LoopFacts(Record):
-    """What is fixed about a loop: carried values that grow by a constant (by position), the comparisons that it covers, and where
-    operands of unsigned divisions change their sign.
+    """What is fixed about a loop: carried values that grow by a constant (by position), the comparisons that it covers, where else it
+    turns (`signs`: operands of unsigned divisions change theirs, or loops inside turn at another of their iterations), and `placed`: its
+    turning points of which such points of a loop around it say at which iteration they are.
     """
 
     steps: dict[int, int]
     covered: dict[Operation, Covered]
     signs: tuple[Turn, ...] = ()
+    placed: frozenset[Turn] = frozenset()
 
     def turns(self, comparisons: Iterable[Operation]) -> tuple[Turn, ...]:
         """The turning points of some of them."""
@@ -74,7 +85,8 @@ class TurningPoints:
 
     `exempt`: comparisons that turning points cover, `extremes`: minima and maxima that they cover and more than comparisons is made of.
     `silent`: arithmetic of such comparisons alone. `measured`: what of it residues are taken of, and what that is made of. `of_one_sign`:
-    unsigned divisions by constants whose operand keeps its sign between turning points.
+    unsigned divisions by constants whose operand keeps its sign between turning points. `places`: turning points of loops that say where
+    those of short loops inside are.
     """
 
     def __init__(self, program: Program, forms: LinearForms) -> None:
@@ -101,9 +113,13 @@ class TurningPoints:
         for op in program.ops:
             if op.name in EXTREMES and op not in self.silent and op.results[0] in program.deciding and (found := self._turns(op)):
                 self.extremes[op] = covered[found[0]][op] = found[1]
-        signs = self._add_signs()
+        signs, placed = self._add_signs(), self._placed(covered)
+        self.places = [turn for _, turn in placed.values()]
+        for around, turn in placed.values():
+            signs.setdefault(around, {})[turn] = None
         for loop, steps in self._steps.items():
-            self._loops[loop] = LoopFacts(steps, covered[loop], tuple(signs.get(loop, ())))
+            inside = frozenset(turn for inner, turn in placed if inner is loop)
+            self._loops[loop] = LoopFacts(steps, covered[loop], tuple(signs.get(loop, ())), inside)
 
     def of(self, loop: Operation) -> LoopFacts:
         """The facts of a loop."""
@@ -203,6 +219,24 @@ class TurningPoints:
             elif (turns := self._sign_turns(op.operands[0])) is not None:
                 self.of_one_sign.add(op)
                 found.setdefault(turns[0], {}).update(dict.fromkeys(turns[1]))
+        return found
+
+    def _placed(self, covered: dict[Operation, dict[Operation, Covered]]) -> dict[tuple[Operation, Turn], tuple[scf.ForOp, Turn]]:
+        """Turning points of loops of few iterations, whose places a loop around decides; and where that turns for each of them."""
+        found: dict[tuple[Operation, Turn], tuple[scf.ForOp, Turn]] = {}
+        for loop in self._steps:
+            span, step = add(self.forms.of(loop.ub), self.forms.of(loop.lb), -1), self.forms.of(loop.step)
+            if span[0] or step[0] or not step[1] > 0 or not 0 < span[1] <= MAX_PLACES * step[1]:
+                continue
+            count = -(-span[1] // step[1])
+            for turn in dict.fromkeys(turn for each in covered[loop].values() for turn in each.turns):
+                form: Linear = ((), turn.constant)
+                for value, factor in turn.rest:
+                    form = add(form, self.forms.of(value), factor)
+                around, limits = self._innermost(form), turn.places(count)
+                made = self._turn(around, Piece(form), limits) if around is not None else None
+                if around is not None and made is not None:
+                    found[loop, turn] = around, made
         return found
 
     def _sign_turns(self, value: SSAValue) -> tuple[scf.ForOp, list[Turn]] | None:

@@ -89,6 +89,11 @@ def is_idle(op: Operation) -> bool:
     return not any(map(is_tile, op.operands))
 
 
+def is_arithmetic(op: Operation) -> bool:
+    """Whether an operation computes a register tile from others, each thread from what it holds."""
+    return (op.name.startswith(("arith.", "math.")) or isinstance(op, tile.BroadcastOp)) and is_tile(op.results[0])
+
+
 def only_copies(op: scf.IfOp) -> bool:
     """Whether a conditional holds nothing but copies and what they need."""
     inner = [o for o in op.walk() if o is not op]

@@ -6,6 +6,7 @@ from treadle.dialects.agents import Role
 from treadle.dialects.tile import ContractOp
 from treadle.errors import InternalError
 from treadle.machine import RegisterMoves, TargetSpec
+from treadle.targets.nvidia.residency import resident_workgroups
 from treadle.targets.simt.context import KernelContext
 
 WARPGROUP = 4
@@ -19,7 +20,8 @@ def _moves(spec: TargetSpec) -> RegisterMoves:
 
 def _at_start(ctx: KernelContext, spec: TargetSpec) -> int:
     """Registers a thread that ptxas gives a kernel whose registers move: as many as its threads may have."""
-    per_thread, moves = spec.registers_per_unit // (ctx.kernel.num_warps.value.data * ctx.lanes), _moves(spec)
+    threads, moves = ctx.kernel.num_warps.value.data * ctx.lanes * resident_workgroups(ctx.kernel), _moves(spec)
+    per_thread = spec.registers_per_unit // threads
     return min(per_thread // moves.granule * moves.granule, moves.most)
 
 
@@ -36,6 +38,7 @@ def check(ctx: KernelContext, roles: Sequence[Role], spec: TargetSpec) -> None:
         matrix = any(isinstance(op, ContractOp) and op.instruction.data != "fma" for op in role.operations())
         if matrix and (role.first_warp % WARPGROUP or role.warps % WARPGROUP):
             raise InternalError(f"role '{role.name}' issues matrix instructions from warps {role.first_warp} on in groups of {role.warps}")
+    taken *= resident_workgroups(ctx.kernel)
     if any(role.registers for role in roles) and taken > spec.registers_per_unit:
         # The hardware would wait for them for ever.
         raise InternalError(f"roles want {taken} registers of {spec.registers_per_unit}")

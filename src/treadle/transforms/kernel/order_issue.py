@@ -17,10 +17,9 @@ Bulk stores: one moves down behind the local stores of the next, so that one fen
 from treadle.analysis.element_bytes import element_bytes, tile_bytes
 from treadle.analysis.shared_accesses import shared_accesses
 from treadle.analysis.slot_values import SlotValues
-from treadle.analysis.synchronisation.operations import is_cheap, is_idle, is_matrix
+from treadle.analysis.synchronisation.operations import is_arithmetic, is_cheap, is_idle, is_matrix
 from treadle.dialects import pipe, tile
 from treadle.dialects.stages import WARP_PIPELINED
-from treadle.dialects.tile_types import is_tile
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
@@ -114,7 +113,7 @@ def _move_down(block: Block, spec: TargetSpec) -> None:
             anchor = op
         elif anchor is not None and not is_idle(op):
             break
-        elif isinstance(op, tile.LoadOp) or (_is_arithmetic(op) and loaded.intersection(op.operands)):
+        elif isinstance(op, tile.LoadOp) or (is_arithmetic(op) and loaded.intersection(op.operands)):
             loaded.add(op.results[0])
             waiting.append(op)
             continue
@@ -130,11 +129,6 @@ def _move_down(block: Block, spec: TargetSpec) -> None:
         else:
             op.detach()
             block.insert_op_after(op, anchor)
-
-
-def _is_arithmetic(op: Operation) -> bool:
-    """Whether an operation computes a register tile from others, each thread from what it holds."""
-    return (op.name.startswith(("arith.", "math.")) or isinstance(op, tile.BroadcastOp)) and is_tile(op.results[0])
 
 
 def batch_stores(kernel: tile.KernelOp, spec: TargetSpec) -> None:

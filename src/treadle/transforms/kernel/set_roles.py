@@ -19,7 +19,7 @@ from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
 from treadle.plan.split_tiles import PART_SLOTS
 from treadle.records import dataclass
-from treadle.transforms.kernel.forms import roles
+from treadle.transforms.kernel.forms import attention, roles
 from treadle.transforms.kernel.forms.registry import config_of
 from treadle.transforms.kernel.kernel_ir import KernelPass, num_warps
 from treadle.transforms.kernel.roles import chained_steps
@@ -91,7 +91,7 @@ def chain_plan(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[RolePlan | None
     asked = asked_roles(kernel)
     wanted = asked.num_stages
     without = {"ping-pong": asked.ping_pong > 1, "deferred stores": asked.deferred_store, "clusters": asked.cluster > 1}
-    producer, consumer = _registers(kernel, spec)
+    producer, consumer = _shared_registers(kernel, spec)
     plan = RolePlan(wanted, 1, _chained_steps(kernel, asked.workgroups, consumer, spec), producer, consumer, asked.workgroups)
     stages = fitting_stages(kernel, plan, spec)
     cut = [f"no {name}: contractions read each other's results" for name, is_asked in without.items() if is_asked]
@@ -114,6 +114,19 @@ def _surely_runs(loop: scf.ForOp) -> bool:
 
 def _cut_back(stages: int, wanted: int) -> str:
     return f"the ring has {stages} stages instead of {wanted}: shared memory holds no more beside the other buffers"
+
+
+def _shared_registers(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[int, int]:
+    """The same as `_registers`, where several workgroups share a unit's: the role that computes has what the other leaves."""
+    producer, consumer = _registers(kernel, spec)
+    moves, asked = spec.register_moves, asked_roles(kernel)
+    resident = asked.resident if isinstance(asked, attention.Config) else 0
+    if moves is None or resident < 2:
+        return producer, consumer
+    computing = num_warps(kernel)
+    each = spec.registers_per_unit // (resident * (computing + moves.warps) * spec.subgroup_size) // moves.granule * moves.granule
+    left = (each * (computing + moves.warps) - producer * moves.warps) // computing // moves.granule * moves.granule
+    return producer, min(left, consumer)
 
 
 def _registers(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[int, int]:

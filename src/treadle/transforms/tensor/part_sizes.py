@@ -1,9 +1,11 @@
 """Where the parts of a split loop begin and how long they are."""
 
 from collections.abc import Sequence
+from math import prod
 
 from treadle.analysis.indexing import StructuredOp, loop_sizes, plain_dims
-from treadle.dialects.split_attribute import SplitLoop
+from treadle.dialects.split_attribute import ALL_LOOPS, SplitLoop
+from treadle.errors import InternalError
 from treadle.ir.core import SSAValue
 from treadle.ir.emitter import Emitter, Index
 from treadle.ir.tensors import TensorEmitter
@@ -23,8 +25,8 @@ def loop_extents(view: StructuredOp, emit: TensorEmitter) -> list[Index]:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Loop `dim` of `extent` in `count` parts of whole `step`s. Parts of known sizes differ by one step at most; else all but the last ones
-    have one length, so that workgroups divide nothing.
+    """Loop `dim` (-1: all reduction loops as one) of `extent` in `count` parts of whole `step`s. Parts of known sizes differ by one step at
+    most; else all but the last ones have one length, so that workgroups divide nothing.
     """
 
     dim: int
@@ -49,10 +51,21 @@ class Part:
         return emit.expression(first), emit.expression(maximum(0, minimum(k - first, length)))
 
 
+def _part_of_all(loop: SplitLoop, view: StructuredOp, extents: Sequence[Index]) -> Part:
+    """All reduction loops as one, which have known extents."""
+    sizes = [size for dim in view.reduction_dims if isinstance(size := extents[dim], int)]
+    if len(sizes) < len(view.reduction_dims):
+        raise InternalError("loops are split as one whose extents only the runtime knows")
+    terms = prod(sizes)
+    return Part(-1, terms, max(1, min(int(loop.parts), -(-terms // loop.step))), loop.step)
+
+
 def part_of(loop: SplitLoop, view: StructuredOp, extents: Sequence[Index], emit: TensorEmitter) -> Part:
     """How a loop is split: not into more parts than there are steps, and into one at least. Of parts of one length, the last one is not
     empty: as many whole steps as asked for may need fewer parts.
     """
+    if loop.loop == ALL_LOOPS:
+        return _part_of_all(loop, view, extents)
     names = {f"r{number}": extents[dim] for number, dim in enumerate(view.reduction_dims)}
     names |= {f"n{number}": extents[dim] for number, dim in enumerate(view.parallel_dims)}
     known: dict[str, Expr | int] = {name: extent for name, extent in names.items() if isinstance(extent, int)}

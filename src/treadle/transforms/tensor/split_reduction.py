@@ -36,6 +36,7 @@ from treadle.transforms.tensor.part_bodies import (
     part_body,
     placed_indices,
 )
+from treadle.transforms.tensor.part_shares import share
 from treadle.transforms.tensor.part_sizes import Part, loop_extents, part_of
 from treadle.transforms.tensor.part_slices import Slicer
 from treadle.transforms.tensor.split_requests import check_asked, facts_of
@@ -79,10 +80,13 @@ def _part_loop(work: Splitting) -> ForallOp:
     block = Block(arg_types=[*(builtin.IndexType() for _ in work.parts), *(space.type for space in spaces)])
     indices, own = block.args[: len(work.parts)], block.args[len(work.parts) :]
     emit = TensorEmitter(block, like=op)
-    cuts = {part.dim: part.bounds(index, emit) for part, index in zip(work.parts, indices, strict=True)}
+    bounds = {part.dim: part.bounds(index, emit) for part, index in zip(work.parts, indices, strict=True)}
+    cuts = {dim: found for dim, found in bounds.items() if dim >= 0}
     is_contraction = isinstance(work.facts.computation, Contraction)
     slicer = Slicer(emit, CHEAP_FOR_TILES if is_contraction else CHEAP, is_contraction)
     inputs = [slicer.operand(value, map_, cuts) for value, map_ in zip(view.inputs, view.input_maps, strict=True)]
+    if len(cuts) < len(bounds) and (number := work.facts.shared_operand) is not None:
+        inputs[number] = share(inputs[number], view.input_maps[number], view.reduction_dims, work.parts[0], bounds[-1], emit, op)
     starts: list[SSAValue] = []
     places: list[tuple[list[Index], list[Index]]] = []
     kinds = work.facts.partial_types

@@ -3,7 +3,7 @@
 from treadle import errors
 from treadle.analysis.indexing import Contraction, Reduction, classify, view_of
 from treadle.analysis.operation_marks import origin_of
-from treadle.dialects.split_attribute import SPLIT_REDUCTION, SplitAttr, SplitLoop, SplitPlan
+from treadle.dialects.split_attribute import ALL_LOOPS, SPLIT_REDUCTION, SplitAttr, SplitLoop, SplitPlan
 from treadle.errors import TreadleError
 from treadle.ir.core import Operation
 from treadle.ir.dialects import builtin
@@ -25,7 +25,9 @@ def facts_of(op: Operation, f32_precision: str = "ieee") -> OperationFacts | Non
 
 
 def even_split(facts: OperationFacts, parts: int) -> SplitAttr | None:
-    """So many parts along the longest loop that can be split; None where there is none."""
+    """So many parts along the longest loop that can be split, of convolutions along all as one; None where there is none."""
+    if facts.shared_operand is not None:
+        return SplitAttr(SplitPlan((SplitLoop(ALL_LOOPS, str(parts)),)))
     if not facts.is_separable or not facts.splittable:
         return None
     dims = facts.view.reduction_dims
@@ -47,5 +49,10 @@ def check_asked(op: Operation, facts: OperationFacts | None) -> None:
         op.attributes[SPLIT_REDUCTION] = found
     elif not isinstance(asked, SplitAttr):
         raise _invalid(op, f'{asked} is neither a number of parts, nor #dispatch.split, nor "off"')
-    elif wrong := [loop.loop for loop in asked.data.loops if loop.loop not in facts.splittable]:
+    elif ALL_LOOPS in (loops := [loop.loop for loop in asked.data.loops]):
+        if len(loops) > 1 or facts.shared_operand is None or not asked.data.loops[0].parts.isdigit():
+            raise _invalid(
+                op, "all loops as one are split of convolutions with known windows and channels, into a number of parts"
+            )
+    elif wrong := [loop for loop in loops if loop not in facts.splittable]:
         raise _invalid(op, f"its reduction loop r{wrong[0]} is none that can be split")

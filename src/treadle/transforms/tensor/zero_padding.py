@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from treadle.analysis.convolution import PADDED
 from treadle.analysis.indexing import Contraction, classify
+from treadle.analysis.shares import SHARE
 from treadle.ir.core import DYNAMIC_INDEX, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, linalg, tensor
 from treadle.ir.emitter import Emitter
@@ -12,9 +13,10 @@ from treadle.transforms.tensor.generics import elementwise, generics, scalar_bod
 
 
 def unmark(function: Operation) -> None:
-    """Take the mark of what this module makes off what others made."""
+    """Take the marks of what passes make off what others made."""
     for op in generics(function):
         op.attributes.pop(PADDED, None)
+        op.attributes.pop(SHARE, None)
 
 
 def _pad_value(op: tensor.PadOp) -> builtin.IntegerAttr | builtin.FloatAttr | None:

@@ -5,7 +5,8 @@ import pytest
 from generators.attention_texts import AttentionText
 from transforms.attention_kernels import Late, check, kernels, lowered, simulated
 
-from treadle.dialects import pipe
+from treadle.dialects import pipe, sync, tile
+from treadle.ir.dialects import arith, scf
 from treadle.sim.program import SimProgram
 from treadle.targets.registry import backend
 
@@ -48,14 +49,51 @@ def test_other_machines(target: str) -> None:
     check(simulated(lowered(problem, target), problem), problem)
 
 
+@pytest.mark.parametrize("rows", [60, 1024])
 @pytest.mark.parametrize("width", [40, 128, 208, 224, 256])
 @pytest.mark.parametrize("is_causal", [False, True])
-def test_tools_take_every_width(width: int, is_causal: bool) -> None:
+def test_tools_take_every_width(width: int, is_causal: bool, rows: int) -> None:
     """Assembling audits: no C75xx, nothing of a matrix instruction touched in flight; none of the form's other candidates is needed."""
     target = backend("sm_90a")
-    module = lowered(AttentionText((2,), 1024, 1000, width, width, "bf16", is_causal=is_causal), verify=False)
+    module = lowered(AttentionText((2,), rows, 1000, width, width, "bf16", is_causal=is_causal), verify=False)
     (kernel,) = kernels(module)
     assert target.assemble(target.emit(kernel)).facts.spill_bytes == 0
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_two_workgroups_share_the_registers_of_a_unit(is_causal: bool) -> None:
+    """Those of one warpgroup each; the one that computes has what the producer leaves of half a unit's registers."""
+    problem = AttentionText((3,), 50, 150, 64, 64, is_causal=is_causal)
+    module, target = lowered(problem), backend("sm_90a")
+    (kernel,) = kernels(module)
+    emitted = target.emit(kernel)
+    assert '"nvvm.minctasm"="2"' in emitted.llvm_text and "setmaxnreg.inc.sync.aligned.u32 216" in emitted.llvm_text
+    facts = target.assemble(emitted).facts
+    assert facts.spill_bytes == 0 and facts.registers == 128
+    check(simulated(module, problem), problem)
+
+
+def test_sums_are_rescaled_behind_the_wait_for_values() -> None:
+    """Nothing but waits stands between the first product of a step and what its second reads: ptxas would put it ahead of the first."""
+    (kernel,) = kernels(lowered(PLAIN[0]))
+    steady = [op.body.block for op in kernel.walk() if isinstance(op, scf.ForOp)]
+    (ops,) = [list(b.ops) for b in steady if sum(isinstance(op, tile.ContractOp) for op in b.ops) == 2]
+    first, second = (at for at, op in enumerate(ops) if isinstance(op, tile.ContractOp))
+    wait = next(at for at in range(first, second) if isinstance(ops[at], sync.WaitPhaseOp))
+    assert first < wait < next(at for at in range(first, second) if isinstance(ops[at], arith.MulfOp))
+
+
+@pytest.mark.parametrize("dynamic", ["", "m", "a"])
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_rows_that_see_most_keys_begin_first(is_causal: bool, dynamic: str) -> None:
+    """The last tiles of rows, where rows see the keys before them and their number is known."""
+    problem = AttentionText((2,), 300, 300, 64, 64, is_causal=is_causal, dynamic=dynamic)
+    module = lowered(problem)
+    (kernel,) = kernels(module)
+    roles = next(op for op in kernel.walk() if isinstance(op, pipe.RolesOp))
+    turned = any(isinstance(op, arith.SubiOp) and isinstance(op.rhs.owner, tile.ProgramIdOp | arith.RemUIOp) for op in roles.walk())
+    assert turned == (is_causal and dynamic != "m")
+    check(simulated(module, problem), problem)
 
 
 def test_rows_that_see_nothing_are_nan_and_others_are_not() -> None:

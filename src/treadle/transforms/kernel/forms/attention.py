@@ -23,12 +23,14 @@ KIND = "attention"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config(roles.Config):
     """`axes`: of the nest along rows, columns, keys and width (-1: extent one); `tile`: extents along them. `a_type`: what is multiplied.
-    Copying and computing go to different warps where the machine has copies for it; `num_stages` of their rings.
+    Copying and computing go to different warps where the machine has copies for it; `num_stages` of their rings. `resident`: workgroups
+    that share a unit's registers, 0 for one.
     """
 
     form: ClassVar[str] = NAME
     axes: tuple[int, ...] = (-1, -1, -1, -1)
     tile: tuple[int, ...] = (1, 1, 1, 1)
+    resident: int = 0
 
     @property
     def asked(self) -> AttentionTile:
@@ -100,6 +102,7 @@ def decide(problem: KernelProblem) -> Sequence[Choice]:
             num_stages=problem.overrides.num_stages or tiles.num_stages,
             instruction=tiles.instruction,
             a_type=operand,
+            resident=tiles.resident if tiles.resident > 1 else 0,
         )
         seconds = attention_seconds(sizes, tiles, problem.memory_bytes, problem.spec)
         choices.append(Choice(config, seconds, _text(sizes, tiles, operand), tiles.rows * tiles.columns / tiles.warps, is_light=True))

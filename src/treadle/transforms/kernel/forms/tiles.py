@@ -7,14 +7,13 @@ from typing import ClassVar
 from treadle.analysis.contraction_axes import reads_whole_tile
 from treadle.analysis.kernel_problem import KernelProblem
 from treadle.errors import KernelRejected
-from treadle.plan.form_times import tile_seconds
+from treadle.plan.form_times import best_tile, tile_seconds
 from treadle.plan.tile_config import (
     ContractionTile,
     ContractionTypes,
     TileProblem,
     candidate_tiles,
     contraction_cost,
-    contraction_tile,
     resident_workgroups,
 )
 from treadle.records import dataclass
@@ -54,7 +53,7 @@ def tiles(problem: KernelProblem) -> Iterator[tuple[ContractionTile, Contraction
     shape, spec, types = problem.shape, problem.spec, problem.types
     beside = not problem.overrides.tile and any(reads_whole_tile(problem.nest, a) for a in problem.nest.accesses)
     wanted = TileProblem(types, shape, spec, problem.is_crowded, problem.is_promoted, beside)
-    best = contraction_tile(wanted)
+    best = best_tile(wanted, problem.memory_bytes, problem.gathered)
     if problem.overrides.tile:
         asked = asked_tile(problem, best)
         if types.instruction != "fma" and asked.k % (step := problem.spec.instruction(types.instruction).k):
@@ -92,8 +91,8 @@ def _choice(problem: KernelProblem, tile: ContractionTile, types: ContractionTyp
         workgroups=resident_workgroups(tile, problem.shape, spec) * spec.compute_units if takes_turns else 0,
     )
     row = None if types.instruction == "fma" else spec.instruction(types.instruction)
-    pieces = problem.copies.piece_bytes
-    seconds = tile_seconds(tile, row, problem.shape, types.operand_bytes, problem.memory_bytes, spec, pieces)
+    pieces, gathered = problem.copies.piece_bytes, problem.gathered
+    seconds = tile_seconds(tile, row, problem.shape, types.operand_bytes, problem.memory_bytes, spec, pieces, gathered)
     text = contraction_text(problem, tile, types, is_promoted=is_promoted) + merging_text(problem, config)
     return Choice(config, seconds, text, tile.m * tile.n / tile.num_warps, is_light=types != problem.types)
 

@@ -10,6 +10,7 @@ many steps later as the loop says (`late_fills.py`).
 from dataclasses import field, replace
 
 from treadle.analysis.synchronisation.hand_overs import HandOver, Visit, hand_overs
+from treadle.analysis.synchronisation.operations import is_arithmetic, is_idle, is_matrix
 from treadle.dialects import pipe, sync, tile
 from treadle.dialects.agents import role_of
 from treadle.ir.ancestry import blocks_around, in_block
@@ -124,6 +125,8 @@ class _RingBarriers:
         insert_before(first, wait)
         if starts_free and not self.ring.is_bulk:
             self.owed.regained.append(Regained(wait, barrier, tuple(self.ring.buffers)))
+        if not starts_free:
+            compute_behind(barrier, wait, self.spec)
         return wait
 
     def _announce(self, fill: Visit, full: SSAValue) -> None:
@@ -157,6 +160,23 @@ class _RingBarriers:
         barrier = sync.MbarrierSlotOp(barriers, slot)
         insert_after(after, barrier)
         return Release(after, barrier, tuple(self.ring.buffers))
+
+
+def compute_behind(barrier: sync.MbarrierSlotOp, wait: sync.WaitPhaseOp, spec: TargetSpec) -> None:
+    """Move arithmetic from between matrix instructions and a wait (with its `barrier`) behind it. It runs under the instructions there
+    as well, and assemblers, which move no arithmetic across a wait, cannot put it ahead of instructions that are to be issued first.
+    """
+    arithmetic: list[Operation] = []
+    before = barrier.prev_op
+    while before is not None and not is_matrix(before, spec):
+        if is_arithmetic(before):
+            arithmetic.append(before)
+        elif not is_idle(before):
+            return
+        before = before.prev_op
+    for op in arithmetic if before is not None else ():
+        op.detach()
+        insert_after(wait, op)
 
 
 def _is_paced(ring: HandOver, rings: list[HandOver]) -> bool:

@@ -54,14 +54,27 @@ def build_attention(kernel: KernelBuilder, asked: AttentionTile) -> tuple[Expr, 
     """Emit the kernel; returns its grid."""
     if kernel.nest.attention is None:
         raise InternalError("a kernel of attention is wanted")
-    grid = _place(kernel, asked)
-    _Body(kernel, kernel.nest.attention, asked).emit()
+    hidden = _hidden(kernel, kernel.nest.attention, asked)
+    grid = _place(kernel, asked, last_first=hidden is not None)
+    _Body(kernel, kernel.nest.attention, asked, hidden).emit()
     return grid
 
 
-def _place(kernel: KernelBuilder, asked: AttentionTile) -> tuple[Expr, Expr, Expr]:
+def _hidden(kernel: KernelBuilder, found: Attention, asked: AttentionTile) -> Hidden | None:
+    """What rows do not see of the keys, where tiles of rows are walked as the text counts them."""
+    axis = kernel.nest.axes[asked.axes[ROWS]] if asked.axes[ROWS] != UNIT else None
+    if axis is None or axis.factor != 1 or len(axis.dims) != 1:
+        return None
+    (row,) = axis.dims
+    hidden = hidden_keys(found, row)
+    return hidden if hidden is not None and hidden.beyond >= 0 else None
+
+
+def _place(kernel: KernelBuilder, asked: AttentionTile, *, last_first: bool) -> tuple[Expr, Expr, Expr]:
     """Set the offsets of all axes; the grid. Workgroups that read the same keys follow each other, where no number of tiles that only the
     runtime knows has to divide a workgroup's number for that; and no other axis of the grid than the first is longer than machines take.
+    `last_first`: of a matrix, tiles of the last rows come first, where their number is known (the end of a loop that another size's
+    quotient decides is hard to prove). They have the most keys: what is left for the end is short.
     """
     index, nest, rows = kernel.index, kernel.nest, asked.axes[ROWS]
     for axis in asked.axes:
@@ -78,6 +91,7 @@ def _place(kernel: KernelBuilder, asked: AttentionTile) -> tuple[Expr, Expr, Exp
     else:
         grid, row, rest = (batch, tiles, constant(1)), second, first
     if rows != UNIT:
+        row = index.subtract(index.expression(tiles - 1), row) if last_first and tiles.is_constant else row
         kernel.offset[rows] = index.multiply(row, asked.extents[ROWS])
     if others:
         kernel.offset.update(zip(others, delinearize(index, rest, [index.expression(count) for count in counts]), strict=True))
@@ -87,12 +101,12 @@ def _place(kernel: KernelBuilder, asked: AttentionTile) -> tuple[Expr, Expr, Exp
 class _Body:
     """One workgroup's program."""
 
-    def __init__(self, kernel: KernelBuilder, found: Attention, asked: AttentionTile) -> None:
+    def __init__(self, kernel: KernelBuilder, found: Attention, asked: AttentionTile, hidden: Hidden | None) -> None:
         self.kernel, self.found, self.asked = kernel, found, asked
         self.scores, self.result = asked.frame(ROWS, KEYS), asked.frame(ROWS, COLUMNS)
         self.row = self.result.with_unit([asked.axes[COLUMNS]])
         self.summed = element_of(found.softmax.total.op.results[0].type)
-        self.hidden = self._hidden()
+        self.hidden = hidden
         self.scale = score_scale(found)
 
     def emit(self) -> None:
@@ -118,15 +132,6 @@ class _Body:
         initial = Initial(values, dims=kernel.nest.consumer_dims[values.op])
         kernel.known[values.op.results[0]] = with_initial(kernel, initial, sums, self.result, sum_of(self.summed))
         kernel.finish_members(found.behind, self.result)
-
-    def _hidden(self) -> Hidden | None:
-        """What rows do not see of the keys, where tiles of rows are walked as the text counts them."""
-        axis = self.kernel.nest.axes[self.asked.axes[ROWS]] if self.asked.axes[ROWS] != UNIT else None
-        if axis is None or axis.factor != 1 or len(axis.dims) != 1:
-            return None
-        (row,) = axis.dims
-        hidden = hidden_keys(self.found, row)
-        return hidden if hidden is not None and hidden.beyond >= 0 else None
 
     def _along_keys(self, start: Sequence[SSAValue], queries: SSAValue) -> Sequence[SSAValue]:
         kernel, index, axis, step = self.kernel, self.kernel.index, self.asked.axes[KEYS], self.asked.extents[KEYS]

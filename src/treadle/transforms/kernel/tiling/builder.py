@@ -18,6 +18,7 @@ from treadle.analysis.root_positions import (
     result_number,
     whole_positions,
 )
+from treadle.analysis.shares import unshared
 from treadle.dialects import dispatch, tile
 from treadle.dialects.tile_attributes import PointerType
 from treadle.errors import InternalError
@@ -62,6 +63,7 @@ class KernelBuilder(KernelScope):
         A broadcast argument (stride 0) has one element along the axis, which the load repeats, past the end too. Of an array that is cut
         along an axis, tiles that begin ahead of a part have elements of the part before.
         """
+        value = unshared(value)
         if (image := self.nest.image_at(value, dims)) is not None:
             place = self._placement(self.inputs[image.argument.index], image.places)
             return frozenset((UNIT, *self._strides_along(place)))
@@ -289,6 +291,7 @@ class KernelBuilder(KernelScope):
             return self.known[source]
         if not isinstance(source.type, builtin.TensorType):
             return self.scalar_of(source)
+        source = unshared(source)  # where a share ends the loops know
         key = (source, dims, frame, other)
         for remembered in self._tiles:
             if key in remembered:

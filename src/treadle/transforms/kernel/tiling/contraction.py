@@ -164,6 +164,9 @@ def _build_tile(
     if len(loops) > 1 and kernel.axis_size(k_axis).as_int() == tile_k:
         del loops[-1]  # one step: the loop around it is the one that copies and arithmetic share
         kernel.offset[k_axis] = index.constant(0)
+    if nest.share is not None:  # of the longest loop
+        axis, length = max(loops, key=lambda loop: -(-(kernel.axis_size(loop[0]).as_int() or 0) // loop[1]))
+        kernel.shares[axis] = nest.share.steps(kernel.axis_size(axis), length)
     multiplied = ("f32", "f32") if split else (config.a_type, config.b_type)
     a_type, b_type, acc_type = (kernel.element_type(name) for name in (*multiplied, config.accumulator_type))
 

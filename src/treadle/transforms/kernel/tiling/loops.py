@@ -18,13 +18,13 @@ MOST_BLOCKS: Final = 4096
 
 def needs_loop(kernel: KernelBuilder, axis: int, step: int) -> bool:
     """Whether an axis may take another number of steps than one."""
-    size, slack = kernel.axis_size(axis).as_int(), kernel.walks[axis].slack if axis in kernel.walks else 0
+    size, slack = kernel.walked_size(axis).as_int(), kernel.walks[axis].slack if axis in kernel.walks else 0
     return size is None or not 0 < size <= step - slack
 
 
 def least_extent(kernel: KernelBuilder, axis: int) -> int:
     """The smallest extent of an axis in any block; 0 where the runtime's sizes have a part in it, or blocks are too many to look at."""
-    size, blocks = kernel.axis_size(axis), kernel.kernel.blocks
+    size, blocks = kernel.walked_size(axis), kernel.kernel.blocks
     extents = {name: as_expr(blocks[name]).as_int() for name in size.symbols() if name in blocks}
     counts = [count for count in extents.values() if count is not None]
     if len(counts) < len(size.symbols()) or prod(counts) > MOST_BLOCKS:
@@ -62,7 +62,8 @@ def _nest(
     if not axes:
         return list(body(initial))
     (axis, step), rest = axes[0], axes[1:]
-    index, size = kernel.index, kernel.axis_size
+    index, size = kernel.index, kernel.walked_size
+    first = index.expression(kernel.shares[axis][0]) if axis in kernel.shares else index.constant(0)
     if axis in kernel.walks:
         end = ends.get(axis) or index.expression(size(axis))
         return walk(
@@ -75,7 +76,7 @@ def _nest(
             None if rest else together,
         )
     if axis not in looped:
-        kernel.offset[axis] = index.constant(0)
+        kernel.offset[axis] = first
         return _nest(kernel, rest, looped, ends, initial, body, together)
     lower, upper, stride = index.constant(0), ends.get(axis) or index.expression(size(axis)), index.constant(step)
     where, kernel.steps_where = kernel.steps_where, None
@@ -89,7 +90,7 @@ def _nest(
         loop.attributes[pipe.LEAST_STEPS] = builtin.IntegerAttr(-(-least // step), builtin.i64)
     index.builder.insert(loop)
     place = kernel.enter(block)
-    kernel.offset[axis] = block.args[0]
+    kernel.offset[axis] = index.add(first, block.args[0])
     results = _nest(kernel, rest, looped, ends, block.args[1:], body, together)
     index.builder.insert(scf.YieldOp(*results))
     kernel.leave(place)

@@ -49,7 +49,8 @@ class Walk:
 class KernelScope:
     """`offset`: where the current tile starts along each merged axis (set by the tilings, also inside loops). `rank`: dimensions of the
     frame that bodies are evaluated on. `walks`: of axes that are walked otherwise than tile by tile from 0; `ends`: whether elements ahead
-    of the start of an axis and behind its end are to be masked, where that is not behind its end alone.
+    of the start of an axis and behind its end are to be masked, where that is not behind its end alone. `shares`: where the part of a
+    reduced axis that a block walks begins, and how long it is, in whole steps of its loop.
     """
 
     def __init__(self, nest: LoopNest, index_element: builtin.IntegerType = builtin.i32) -> None:
@@ -70,6 +71,7 @@ class KernelScope:
         self.offset: dict[int, SSAValue] = {UNIT: self.index.constant(0)}
         self.walks: dict[int, Walk] = {}
         self.ends: dict[int, tuple[bool, bool]] = {}
+        self.shares: dict[int, tuple[Expr, Expr]] = {}
         self._tiles: list[dict[object, Value]] = [{}]
         self._scalars: dict[SSAValue, Value] = {}
         self.rank = 1
@@ -114,6 +116,10 @@ class KernelScope:
     def axis_size(self, axis: int) -> Expr:
         """Extent of a merged axis."""
         return constant(1) if axis == UNIT else self.nest.axes[axis].size
+
+    def walked_size(self, axis: int) -> Expr:
+        """How much of a merged axis is walked, from where the block's share of it begins."""
+        return self.shares[axis][1] if axis in self.shares else self.axis_size(axis)
 
     def axis_bound(self, axis: int) -> Expr:
         """An extent of a merged axis that the host knows: no block's is larger."""

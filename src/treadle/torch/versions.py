@@ -1,0 +1,52 @@
+"""What `torch.compile(model, backend="treadle")` calls, and which versions of PyTorch it works with.
+
+What it uses of PyTorch's compiler is loaded behind the check: older versions, and perhaps later ones, lack some of it. With those the model
+runs without our kernels, and a warning says so.
+"""
+
+import warnings
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any, Final
+
+import torch
+
+from treadle.errors import TORCH_VERSION, TreadleError
+from treadle.torch.settings import settings_of
+
+OLDEST: Final = (2, 9)
+"""Of PyTorch's versions, the first with all that is used here."""
+_HOME: Final = "treadle.torch.dynamo"
+
+
+def backend(gm: Any, example_inputs: list[Any], *, mode: str | None = None, options: Mapping[str, Any] | None = None) -> Callable[..., Any]:
+    """What `torch.compile(model, backend="treadle")` calls with each graph.
+
+    `mode` and `options` are Inductor's (`mode="reduce-overhead"`, ..), but for options that begin with `treadle.` (`Settings`). Raises
+    TR120 for one of those that does not exist, TR121 where "treadle.strict" is set and a matrix product is left. With a PyTorch that is not
+    supported the graph is Inductor's alone: a warning, or TR124 where "treadle.strict" is set.
+    """
+    settings, theirs = settings_of(options, mode)
+    if not (reason := lacking()):
+        return import_module(_HOME).compiled(gm, example_inputs, settings, mode, theirs)
+    refusal = TreadleError(TORCH_VERSION, found=torch.__version__, reason=reason, oldest=".".join(map(str, OLDEST)))
+    if settings.strict:
+        raise refusal
+    warnings.warn(f"{refusal.code}: {refusal.message}; {refusal.fix}", stacklevel=2)
+    if settings.rest == "eager":
+        return gm.forward
+    from treadle.torch.inductor import inductor
+
+    return inductor(gm, example_inputs, mode, theirs)
+
+
+def lacking() -> str:
+    """Why this PyTorch is not supported; "" where it is."""
+    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    if version < OLDEST:
+        return "it is too old"
+    try:
+        import_module(_HOME)
+    except (ImportError, AttributeError) as missing:
+        return f"it lacks what is used of its compiler: {missing}"
+    return ""

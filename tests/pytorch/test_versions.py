@@ -1,0 +1,52 @@
+"""Versions of PyTorch that are not supported: a warning, and the model runs without our kernels."""
+
+import sys
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed; `make test-torch` installs it")
+
+import treadle.torch  # noqa: E402
+from treadle.torch import versions  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def afresh() -> None:
+    torch._dynamo.reset()
+    treadle.torch.clear_report()
+
+
+def run(rest: str, strict: bool = False, mode: str | None = None) -> None:
+    model, x = torch.nn.Linear(13, 17), torch.randn(5, 13)
+    options = {"treadle.rest": rest, "treadle.target": "sim", "treadle.strict": strict}
+
+    def backend(gm: Any, inputs: list[Any]) -> Any:
+        return treadle.torch.backend(gm, inputs, mode=mode, options=options)
+
+    with torch.no_grad():
+        assert (torch.compile(model, backend=backend)(x) - model(x)).abs().max() < 1e-6
+    assert not treadle.torch.report().regions
+
+
+@pytest.mark.parametrize(("rest", "mode"), [("eager", None), ("inductor", None), ("inductor", "reduce-overhead")])
+def test_an_old_version_leaves_everything_to_pytorch(monkeypatch: pytest.MonkeyPatch, rest: str, mode: str | None) -> None:
+    monkeypatch.setattr(versions, "OLDEST", (99, 0))
+    with pytest.warns(UserWarning, match="TR124: PyTorch .* is not supported.*it is too old.*install PyTorch 99.0 or a later one"):
+        run(rest, mode=mode)
+
+
+def test_a_version_that_lacks_what_is_used_does_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "treadle.torch.dynamo", None)
+    with pytest.warns(UserWarning, match="TR124.*it lacks what is used of its compiler: import of treadle.torch.dynamo halted"):
+        run("eager")
+
+
+def test_strict_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(versions, "OLDEST", (99, 0))
+    with pytest.raises(Exception, match="TR124"):
+        run("eager", strict=True)
+
+
+def test_this_version_lacks_nothing() -> None:
+    assert versions.lacking() == ""
