@@ -4,6 +4,7 @@
     python benchmarks/attention_sample.py --random 60 --seed 7 --output benchmarks/results/NAME.json
     python benchmarks/attention_sample.py --random 60 --seed 7 --list      # the sizes alone; needs no GPU
     python benchmarks/attention_sample.py --text                           # the kernel that linalg text becomes, not the example's
+    python benchmarks/attention_sample.py --decode                         # one query, 32768 keys: beside a copy of as many bytes, too
 
 Each problem is compared with PyTorch's result in f32 arithmetic on one head, then measured as `treadle bench` measures (interleaved, each
 call behind a sweep of the cache). A ratio is the fastest peer's time over Treadle's: above 1 Treadle is faster.
@@ -66,15 +67,20 @@ class Sizes:
 
     @property
     def tile(self) -> dict[str, int]:
-        """Rows and columns of a tile of scores, warps and stages, by the registers that the tile of results leaves."""
+        """Rows and columns of a tile of scores, warps and stages, by the registers that the tile of results leaves, and the keys. A kernel
+        of one stage would have no roles.
+        """
         rows = 64 if self.queries <= 64 else 128
-        columns = 128 if self.width <= 128 else 64
-        return {"BM": rows, "BN": columns, "num_warps": rows // 16, "num_stages": 3 if self.width <= 64 else 2}
+        columns = 128 if self.width <= 128 and self.keys > 64 else 64
+        stages = 3 if self.width <= 64 and self.keys > 2 * columns else 2
+        return {"BM": rows, "BN": columns, "num_warps": rows // 16, "num_stages": stages}
 
 
 NAMED = tuple(
     Sizes(*shape, causal, "bf16") for shape in ((2, 16, 1, 8192, 8192, 128), (4, 32, 1, 4096, 4096, 64)) for causal in (False, True)
 )
+
+DECODE = tuple(Sizes(8, 8, 4, queries, 32768, width, False, "bf16") for queries, width in ((1, 128), (1, 64), (4, 128)))
 
 
 def _log_uniform(draw: random.Random, low: int, high: int) -> int:
@@ -101,8 +107,30 @@ def problems(count: int, seed: int) -> list[Sizes]:
     return [sizes_of(seed, number) for number in range(count)]
 
 
-def ours(sizes: Sizes, q: Any, k: Any, v: Any) -> tuple[Callable[[], None], Any]:
+def ours_in_parts(sizes: Sizes, q: Any, k: Any, v: Any) -> tuple[Callable[[], Any], Any] | None:
+    """The call of examples/decode.py, and the array that it fills; None where rows are many, see different keys, or need no parts."""
+    torch, decode = import_module("torch"), import_module("decode")
+    rows, units = sizes.group * sizes.queries, torch.cuda.get_device_properties(q.device).multi_processor_count
+    columns = sizes.tile["BN"]
+    if sizes.causal or rows > 64 or decode.parts_of(sizes.batch * sizes.shared, sizes.keys, units, columns)[0] == 1:
+        return None
+    made: dict[tuple[tuple[int, ...], bool], Any] = {}
+
+    def empty(shape: tuple[int, ...], is_wide: bool) -> Any:
+        if (shape, is_wide) not in made:
+            made[shape, is_wide] = torch.empty(shape, dtype=torch.float32 if is_wide else q.dtype, device=q.device)
+        return made[shape, is_wide]
+
+    def call() -> Any:
+        return decode.decode(q, k, v, empty, units=units, BN=columns)
+
+    return call, call()
+
+
+def ours(sizes: Sizes, q: Any, k: Any, v: Any) -> tuple[Callable[[], Any], Any]:
     """The call, and the array that it fills."""
+    if (found := ours_in_parts(sizes, q, k, v)) is not None:
+        return found
     torch, attention = import_module("torch"), import_module("attention").attention
     o, lse = torch.empty_like(q), torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
     tile = sizes.tile
@@ -176,7 +204,8 @@ def record_of(sizes: Sizes, machine: TorchMachine, *, from_text: bool = False) -
     call()
     machine.synchronize()
     error = difference(sizes, o, q, k, v)
-    samples = measure(machine, {"treadle": call, **peers(sizes, q, k, v)}, MeasureOptions())
+    copied = {"copy": lambda: v.copy_(k)} if sizes in DECODE else {}  # reads and writes as many bytes as attention reads
+    samples = measure(machine, {"treadle": call, **peers(sizes, q, k, v), **copied}, MeasureOptions())
     times = {name: taken.median_ms for name, taken in samples.items()}
     ratios = {name: ratio(taken, samples["treadle"]) for name, taken in samples.items() if name != "treadle"}
     worst = min(ratios.values(), default=None)
@@ -189,10 +218,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--random", type=int, default=0)
     parser.add_argument("--seed", type=int, default=3)
     parser.add_argument("--text", action="store_true")
+    parser.add_argument("--decode", action="store_true")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--output", type=Path)
     asked = parser.parse_args(arguments)
-    chosen = problems(asked.random, asked.seed) if asked.random else list(NAMED)
+    chosen = problems(asked.random, asked.seed) if asked.random else list(DECODE if asked.decode else NAMED)
     if asked.list:
         print(*(sizes.name for sizes in chosen), sep="\n")
         return 0

@@ -15,7 +15,8 @@ class AttentionText:
 
     `batch`: leading dimensions. `shared`: how many of the heads (the last of them) have their K and V together. `is_transposed`: K is
     [batch, width, keys]. `is_named`: by `linalg.softmax`. `is_late`: the sum divides the result, not the exponentials. `dynamic`: letters
-    whose sizes are the runtime's: "m" (rows), "n" (keys), "a" (the first of the batch).
+    whose sizes are the runtime's: "m" (rows), "n" (keys), "a" (the first of the batch). `has_logs`: the logarithms of the sums of
+    exponentials are a second result (not by `linalg.softmax`).
     """
 
     batch: tuple[int, ...]
@@ -32,6 +33,7 @@ class AttentionText:
     scale: float | None = None
     dynamic: str = ""
     shared: int = 1
+    has_logs: bool = False
 
     @property
     def factor(self) -> float:
@@ -110,7 +112,12 @@ class AttentionText:
             lines.append(generic("%r", f"{outer}me,{outer}m->{outer}me", f"%w0, %row_total : {w}, {r}", f"%eo : {o}", body))
         else:
             lines.append(generic("%r", f"{outer}me->{outer}me", f"%w0 : {w}", f"%eo : {o}", _rounding(e)))
-        return "\n".join([*lines, f" return %r : {o}\n}}\n"])
+        if not self.has_logs:
+            return "\n".join([*lines, f" return %r : {o}\n}}\n"])
+        body = "^bb0(%x: f32, %y: f32, %o: f32):\n %t = math.log %y : f32\n %u = arith.addf %x, %t : f32\n linalg.yield %u : f32"
+        lines.append(generic("%logs", f"{outer}m,{outer}m->{outer}m", f"%row_top, %row_total : {r}, {r}", f"%er : {r}", body))
+        lines[0] = lines[0].replace(f"-> {o}", f"-> ({o}, {r})")
+        return "\n".join([*lines, f" return %r, %logs : {o}, {r}\n}}\n"])
 
     def _sizes(self, outer: str, shared: str) -> list[str]:
         lines: list[str] = []
@@ -146,6 +153,17 @@ class AttentionText:
 
     def expected(self, arrays: list[NDArray[np.generic]]) -> NDArray[np.float64]:
         """In float64."""
+        scores, v = self._expected_scores(arrays)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        return weights @ v / weights.sum(-1, keepdims=True)
+
+    def expected_logs(self, arrays: list[NDArray[np.generic]]) -> NDArray[np.float64]:
+        """Logarithms of the sums of exponentials, in float64."""
+        scores, _ = self._expected_scores(arrays)
+        top = scores.max(-1)
+        return top + np.log(np.exp(scores - top[..., None]).sum(-1))
+
+    def _expected_scores(self, arrays: list[NDArray[np.generic]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         q, k, v = (array.astype(np.float64) for array in arrays[:3])
         if self.shared > 1:
             k, v = k[..., None, :, :], v[..., None, :, :]
@@ -154,8 +172,7 @@ class AttentionText:
             scores = np.where(np.tri(self.rows, self.keys, dtype=bool), scores, -np.inf)
         if self.has_mask:
             scores = scores + arrays[3].astype(np.float64)
-        weights = np.exp(scores - scores.max(-1, keepdims=True))
-        return weights @ v / weights.sum(-1, keepdims=True)
+        return scores, v
 
 
 def _bf16(array: NDArray[np.generic]) -> NDArray[np.generic]:

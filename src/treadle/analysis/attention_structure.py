@@ -35,7 +35,8 @@ class Attention:
     Loops: those of the second contraction as it counts them, then the one that the first one reduces. `rows` (others than the batch's),
     `columns` of the result, `keys`, `width` (that is reduced in scores) name them. `first`, `second`: the contractions, turned so that
     their `lhs` is what has the rows (queries; exponentials). `is_normalised`: the second contraction reads quotients by the sum, not the
-    exponentials. `start`: what the maximum starts from. `behind`: members that are computed from the second contraction's results.
+    exponentials. `start`: what the maximum starts from. `behind`: members behind the second contraction in the program: those of its
+    results, and those of rows.
     """
 
     members: Mapping[Operation, Loops]
@@ -255,8 +256,8 @@ class _Tracer:
 
     def _refusal_behind(self, view: StructuredOp, loops: tuple[int, ...]) -> str | None:
         result = frozenset(self.members[self.values.op]) - self._keys
-        if frozenset(loops) != result:
-            return "it does not walk the result of the second contraction"
+        if frozenset(loops) not in (result, result - {self._new}):
+            return "it walks neither the result of the second contraction nor its rows"
         whole_rows = [value for value, _ in view.operands() if self._keys & frozenset(self.known.get(value, ()))]
         if whole_rows:
             return "it reads scores behind the second contraction"

@@ -27,6 +27,7 @@ from treadle.targets.nvidia.residency import resident_workgroups
 from treadle.targets.nvidia.shifted_copies import ShiftedCopies, stands_among
 from treadle.targets.nvidia.stmatrix import emit_stmatrix
 from treadle.targets.nvidia.stores import check_stores
+from treadle.targets.nvidia.swizzle import SLOT_ALIGN
 from treadle.targets.nvidia.tensor_map import CopyPlan, plan_copy
 from treadle.targets.nvidia.tf32 import allocation, rounded, tf32_buffers
 from treadle.targets.nvidia.wgmma import emit_wait, emit_wgmma
@@ -322,7 +323,7 @@ class NvidiaHooks(SimtHooks):
         """`(shared address, tensor map, coordinates)` of each box, as operands of what one thread issues."""
         b, todo = ctx.b, self._elected
         plan, name = self._copies[op]
-        moved_by(ctx, buffer, self.spec.descriptor_align_bytes if plan.param.map.swizzle != "none" else 128)  # slots keep the boxes aligned
+        moved_by(ctx, buffer, SLOT_ALIGN[plan.param.map.swizzle])  # slots keep the boxes aligned
         source = todo.operand(ctx.parameters[name])
         base = b.ptrtoint(buffer.address, I32)
         if plan.folded is not None:

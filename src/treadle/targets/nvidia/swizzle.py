@@ -8,6 +8,8 @@ from treadle.layout.shared_layout import SharedLayout, row_major, swizzled
 from treadle.records import dataclass
 
 ROW_BYTES = (128, 64, 32)
+SLOT_ALIGN: dict[Swizzle, int] = {"none": 128, "32B": 256, "64B": 512, "128B": 1024}
+"""What boxes are aligned to in bytes: eight rows, after which a swizzle repeats."""
 
 
 @dataclass(frozen=True, slots=True)

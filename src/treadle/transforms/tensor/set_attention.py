@@ -117,7 +117,8 @@ def match(softmax: Softmax, flow: DataFlow) -> Match | NoAttention | None:
         if any(name in op.attributes for name in (dispatch.GROUP, SPLIT_REDUCTION)):
             return NoAttention(op, "attributes say how it is computed")
         readers = {reader for result in op.results for reader in _users(result)}
-        if op is not second and not readers <= set(kernel) and second not in flow.sources(op):
+        rows = op in (softmax.maximum.op, softmax.total.op)  # a result of the kernel, where others read it
+        if op is not second and not rows and not readers <= set(kernel) and second not in flow.sources(op):
             return NoAttention(op, "something else reads its result, so that it has to be in memory")
     found = attention_of([view_of(op) for op in kernel], roots)
     return found if isinstance(found, NoAttention) else Match(tuple(kernel), tuple(sorted(roots, key=flow.position)), found)

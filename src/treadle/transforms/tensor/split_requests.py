@@ -51,8 +51,6 @@ def check_asked(op: Operation, facts: OperationFacts | None) -> None:
         raise _invalid(op, f'{asked} is neither a number of parts, nor #dispatch.split, nor "off"')
     elif ALL_LOOPS in (loops := [loop.loop for loop in asked.data.loops]):
         if len(loops) > 1 or facts.shared_operand is None or not asked.data.loops[0].parts.isdigit():
-            raise _invalid(
-                op, "all loops as one are split of convolutions with known windows and channels, into a number of parts"
-            )
+            raise _invalid(op, "all loops as one are split of convolutions with known windows and channels, into a number of parts")
     elif wrong := [loop for loop in loops if loop not in facts.splittable]:
         raise _invalid(op, f"its reduction loop r{wrong[0]} is none that can be split")

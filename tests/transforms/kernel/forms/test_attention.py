@@ -112,3 +112,31 @@ def test_rows_that_see_nothing_are_nan_and_others_are_not() -> None:
     want = weights @ v[0].astype(np.float64) / weights.sum(1, keepdims=True)
     assert np.isnan(found[0, 5]).all() and not np.isnan(np.delete(found[0], 5, 0)).any()
     assert np.nanmax(np.abs(found[0] - want)) <= 2.1 * 2**-11 * np.abs(v.astype(np.float64)).max()
+
+
+LOGS = [
+    AttentionText((2,), 100, 150, 64, 64, is_late=True, has_logs=True),
+    AttentionText((), 65, 93, 40, 72, is_causal=True, has_logs=True),
+    AttentionText((1, 3), 70, 130, 96, 128, "bf16", has_mask=True, shared=3, has_logs=True),
+    AttentionText((2,), 100, 100, 64, 64, is_causal=True, dynamic="mna", has_logs=True),
+]
+
+
+@pytest.mark.parametrize("problem", LOGS, ids=str)
+def test_logarithms_of_sums_are_a_result_of_the_same_kernel(problem: AttentionText) -> None:
+    module = lowered(problem)
+    assert len(kernels(module)) == 1
+    arrays = problem.arrays()
+    found, logs = SimProgram(module, Late)(*arrays)
+    check(found, problem)
+    want = problem.expected_logs(arrays)
+    assert np.abs(logs - want).max() <= 4e-6 * (1 + np.abs(want).max())
+
+
+def test_logarithms_of_rows_that_see_nothing_are_those_of_the_text() -> None:
+    problem = AttentionText((1,), 70, 90, 32, 32, has_mask=True, has_logs=True)
+    q, k, v, mask = problem.arrays()
+    mask[5] = -np.inf
+    found, logs = SimProgram(lowered(problem), Late)(q, k, v, mask)
+    assert np.isnan(found[0, 5]).all() and np.isnan(logs[0, 5])
+    assert not np.isnan(np.delete(found[0], 5, 0)).any() and not np.isnan(np.delete(logs[0], 5)).any()

@@ -22,6 +22,7 @@ def rebuild_as_roles(kernel: tile.KernelOp, spec: TargetSpec, plan: RolePlan) ->
     """Replace a kernel's body."""
     if plan.workgroups:
         _number_tiles(kernel)
+    _hoist_buffers(kernel)
     first, *others = kernel.grid_text()
     tiles = as_expr(first)
     block, groups, warps = kernel.body.block, kernel.group_count(), kernel.num_warps.value.data
@@ -54,6 +55,15 @@ def rebuild_as_roles(kernel: tile.KernelOp, spec: TargetSpec, plan: RolePlan) ->
     if plan.cluster > 1:
         kernel.properties["cluster"] = IntegerAttr(plan.cluster, kernel.num_warps.type)
     kernel.set_grid([str(minimum(tiles, constant(plan.workgroups)) if plan.workgroups else tiles), *others])
+
+
+def _hoist_buffers(kernel: tile.KernelOp) -> None:
+    """Buffers of nested blocks, too, are one for each group, in front of the roles."""
+    block = kernel.body.block
+    for op in list(kernel.body.walk()):
+        if isinstance(op, tile.AllocOp) and op.parent is not block and block.first_op is not None:
+            op.detach()
+            block.insert_op_before(op, block.first_op)
 
 
 def _number_tiles(kernel: tile.KernelOp) -> None:

@@ -8,7 +8,7 @@ Source: T. Dao et al., "FlashAttention: Fast and Memory-Efficient Exact Attentio
 """
 
 from collections.abc import Sequence
-from math import e, log2
+from math import e, inf, log2, nan
 
 from treadle.analysis.attention_structure import Attention
 from treadle.analysis.hidden_keys import Hidden, hidden_keys
@@ -18,7 +18,7 @@ from treadle.analysis.score_scale import LOWEST, score_scale
 from treadle.dialects import tile
 from treadle.errors import InternalError
 from treadle.ir.builtin import attr_number, element_of, number_attr
-from treadle.ir.core import Block, Region, SSAValue
+from treadle.ir.core import Attribute, Block, Operation, Region, SSAValue
 from treadle.ir.dialects import arith, builtin, math, scf
 from treadle.plan.expr import Expr, ceil_div, constant, product
 from treadle.records import dataclass
@@ -124,6 +124,8 @@ class _Body:
         queries = self._operand(found.scores, found.first.lhs, self.asked.frame(ROWS, WIDTH))
         top, total, sums = self._along_keys(start, queries)
         softmax, values = found.softmax, found.values
+        if found.start == -inf and any(value.owner in self._of_rows() for value in kernel.yielded()):
+            top, total = self._unseen(top, total, zero)
         kernel.known[softmax.maximum.op.results[0]] = Tile(top if self.scale is None else self._times(top, self.scale.factor))
         kernel.known[softmax.total.op.results[0]] = Tile(total)
         if found.is_normalised:
@@ -131,7 +133,44 @@ class _Body:
             sums = index.insert(arith.DivfOp(sums, wide))
         initial = Initial(values, dims=kernel.nest.consumer_dims[values.op])
         kernel.known[values.op.results[0]] = with_initial(kernel, initial, sums, self.result, sum_of(self.summed))
-        kernel.finish_members(found.behind, self.result)
+        self._finish()
+
+    @property
+    def _sums(self) -> tuple[Operation, Operation]:
+        return self.found.softmax.maximum.op, self.found.softmax.total.op
+
+    def _of_rows(self) -> set[Operation]:
+        """The members that compute one number of each row."""
+        found = self.found
+        whole = {found.columns, found.keys, found.width}
+        return {*self._sums, *(op for op, loops in found.members.items() if not whole.intersection(loops))}
+
+    def _unseen(self, top: SSAValue, total: SSAValue, zero: Attribute) -> tuple[SSAValue, SSAValue]:
+        """The maximum and the sum as the text has them, minus infinity and NaN, of rows that see no key: nothing has been added there."""
+        index, rows = self.kernel.index, [self.row.extents[0], 1]
+
+        def tile_of(number: float) -> SSAValue:
+            return index.insert(dense(number_attr(number, self.summed), self.summed, rows))
+
+        is_none = index.insert(arith.CmpfOp(total, index.insert(dense(zero, self.summed, rows)), "oeq"))
+        seen_top, seen_total = arith.SelectOp(is_none, tile_of(-inf), top), arith.SelectOp(is_none, tile_of(nan), total)
+        return index.insert(seen_top), index.insert(seen_total)
+
+    def _finish(self) -> None:
+        """What is computed behind the loop, of rows and of results, and the kernel's results."""
+        kernel, found = self.kernel, self.found
+        results = kernel.yielded()
+        of_rows = self._of_rows()
+        wanted, pending = set[Operation](), [value.owner for value in results] + [*found.behind]
+        while pending:
+            op = pending.pop()
+            if isinstance(op, Operation) and op not in wanted:
+                wanted.add(op)
+                pending += [value.owner for value in op.operands] if op in of_rows or op in found.behind else []
+        for op in [op for op in found.members if op in wanted and op not in self._sums and (op in found.behind or op in of_rows)]:
+            kernel.finish_members([op], self.row if op in of_rows else self.result, first=len(results))
+        for number, value in enumerate(results):
+            kernel.store_result(number, self.row if value.owner in of_rows else self.result)
 
     def _along_keys(self, start: Sequence[SSAValue], queries: SSAValue) -> Sequence[SSAValue]:
         kernel, index, axis, step = self.kernel, self.kernel.index, self.asked.axes[KEYS], self.asked.extents[KEYS]
