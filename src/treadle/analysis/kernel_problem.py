@@ -154,9 +154,11 @@ class KernelProblem:
 
     @cached_property
     def gathered(self) -> Gathered | None:
-        """What threads load at a time of a convolution's operands; None for all else, and where descriptor copies bring both."""
+        """What threads load at a time of a convolution's operands; None for all else, where descriptor copies bring both, and where loops
+        overlap their loads with arithmetic.
+        """
         image, sides = self.kind.image, (self.kind.lhs, self.kind.rhs)
-        if image < 0 or self.copies.refusal is None:
+        if image < 0 or self.copies.refusal is None or self.spec.pipelines_contractions:
             return None
         found = [next((a for a in self.nest.accesses if a.input_number == number), None) for number in sides]
         widths = [2 if access is None else self._load_bytes(access) for access in found]

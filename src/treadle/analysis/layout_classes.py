@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import field
 
 from treadle.analysis.element_bytes import element_bytes
+from treadle.analysis.view_access import view_op
 from treadle.dialects import tile
 from treadle.dialects.tile_types import is_tile
 from treadle.errors import InternalError
@@ -152,4 +153,5 @@ def access_of(op: AccessOp) -> GlobalAccess:
     """The access as the cost functions see it."""
     tile_type = tile.tile_type(accessed_tile(op))
     along = contiguous_dim(tile.view_strides(op.view), tile.ints(op.dims), tile_type.get_shape())
-    return GlobalAccess(along, op.vector.value.data, element_bytes(tile_type.element_type))
+    is_folded = view_op(op.view).folding is not None
+    return GlobalAccess(along, op.vector.value.data, element_bytes(tile_type.element_type), is_folded)

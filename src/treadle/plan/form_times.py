@@ -20,8 +20,8 @@ from treadle.plan.tile_config import (
 )
 from treadle.records import dataclass
 
-GATHER_CLOCKS = 5
-"""Of a compute unit for a warp's load of one piece a lane of an image: 19 instructions of machine code, on four schedulers."""
+GATHER_CLOCKS = 4
+"""Of a compute unit for a warp's load of one piece a lane of an image: about 14 instructions of machine code, on four schedulers."""
 BOTH = 2
 """How arithmetic and memory add up where a kernel is not planned by bytes in flight: as the sides of a right angle (see `limited`)."""
 

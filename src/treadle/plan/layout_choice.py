@@ -19,17 +19,22 @@ from treadle.records import dataclass
 SECTOR_BYTES = 32
 LINE_BYTES = 128
 BARRIER_COST = 32
+PLACE_COST = 4
+"""Of a coordinate that a thread takes apart: where it holds few, they are kept from step to step."""
 IMPOSSIBLE = 1 << 40
 _ALL = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class GlobalAccess:
-    """A global load or store of a tile: the tile dimension of unit stride (None: all strided), the widest access, bytes of an element."""
+    """A global load or store of a tile: the tile dimension of unit stride (None: all strided), the widest access, bytes of an element.
+    `is_folded`: of a folded view, where a thread takes each of its coordinates apart.
+    """
 
     contiguous: int | None
     vector: int
     element_bytes: int
+    is_folded: bool = False
 
 
 @lru_cache(maxsize=4096)
@@ -51,7 +56,8 @@ def global_cost(layout: TileLayout, access: GlobalAccess) -> int:
         byte = at[dim] * access.element_bytes
         sectors.add((*at[:dim], byte // SECTOR_BYTES, *at[dim + 1 :]))
         lines.add((*at[:dim], byte // LINE_BYTES, *at[dim + 1 :]))
-    return len(plan.groups) * (1 + len(sectors) + len(lines))
+    held = [len({group.coordinates[axis] for group in plan.groups}) for axis in range(layout.rank)] if access.is_folded else []
+    return len(plan.groups) * (1 + len(sectors) + len(lines)) + PLACE_COST * sum(held)
 
 
 @lru_cache(maxsize=4096)
@@ -166,6 +172,10 @@ def candidates(
     rank = len(shape)
     order = dimension_order(rank, access.contiguous)
     found = {coalesced(shape, access, lanes, warps): None}
+    if access.is_folded and access.contiguous is not None:
+        block = per_thread_block(shape, order[0], access.vector)
+        for few in (lanes // 2, lanes // 4):
+            found[blocked_tile(shape, order, block, lanes, warps, lanes_fast=few, warp_order=(*order[1:], order[0]))] = None
     if reduced:
         kept = [dim for dim in order if dim not in reduced]
         across = (*kept, *(dim for dim in order if dim in reduced))

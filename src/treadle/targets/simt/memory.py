@@ -9,26 +9,21 @@ each thread holds an address while other loops run.
 
 from collections.abc import Sequence
 
-from treadle.analysis.index_forms import base_and_constant, lies_within
-from treadle.codegen.llvm_text import I32, I64, TRUE, Value, i32, i64, vector, zero
+from treadle.analysis.index_forms import lies_within
+from treadle.codegen.llvm_text import I64, TRUE, Value, i64, vector, zero
 from treadle.dialects.tile import LoadOp, StoreOp, ViewOp, ints, memref_type, tile_type, view_strides
 from treadle.errors import InternalError
-from treadle.ir.ancestry import blocks_around
-from treadle.ir.core import Block, Operation, SSAValue
+from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
-from treadle.layout.access import CoordinateGroup, GlobalPlan, global_access, global_vector_width
+from treadle.layout.access import CoordinateGroup, global_access, global_vector_width
 from treadle.layout.tile_layout import TileLayout
-from treadle.layout.windows import Windows
-from treadle.records import dataclass
+from treadle.targets.simt.addresses import MAX_VECTOR_BYTES, Access
 from treadle.targets.simt.constants import attribute_constant
 from treadle.targets.simt.context import Gathered, KernelContext, View
-from treadle.targets.simt.hooks import Place
+from treadle.targets.simt.folded_addresses import FoldedAccess
 from treadle.targets.simt.small_floats import is_taken_apart_late
 from treadle.targets.simt.threads import holds_first_copy, thread_coordinates
 from treadle.targets.simt.types import WORD_BYTES, element_bytes, in_words, memory_type
-
-MAX_VECTOR_BYTES = 16
-MAX_PLACE = 1 << 31
 
 
 def emit_view(ctx: KernelContext, op: ViewOp) -> None:
@@ -42,183 +37,6 @@ def emit_view(ctx: KernelContext, op: ViewOp) -> None:
     argument = op.pointer
     read_only = getattr(argument, "index", inputs) < inputs and argument not in ctx.written
     ctx.bind(op.result, View(op, pointer, element, sizes, strides, read_only))
-
-
-@dataclass(slots=True)
-class Access:
-    """Addresses and predicates of the accesses of one load or store."""
-
-    ctx: KernelContext
-    view: View
-    offsets: Sequence[SSAValue]
-    dims: tuple[int, ...]
-    layout: TileLayout
-    plan: GlobalPlan
-    base: Value
-    coordinates: dict[int, Value]  # view dimension -> offset + thread part, for the checked ones
-    always: Value  # predicate of the whole tile
-    parts: tuple[Value, ...]
-    block: Block | None  # where it stands
-    edge: int = -1  # the checked dimension across whose ends groups may lie
-
-    def coordinate(self, dim: int, constant: int) -> Value:
-        """The index along a checked dimension of the access whose constant is `constant`."""
-        b, axis = self.ctx.b, self.dims.index(dim)
-        if self.plan.is_disjoint:
-            return b.add(self.coordinates[dim], self.ctx.index_constant(constant))
-        return b.add(self.ctx.scalar(self.offsets[dim]), self.ctx.as_index(b.xor(self.parts[axis], i32(constant))))
-
-    def predicate(self, group: CoordinateGroup) -> Value:
-        """i1: the group lies within the view."""
-        b, condition = self.ctx.b, self.always
-        for axis, dim in enumerate(self.dims):
-            if dim in self.coordinates:
-                # Of a group across an end any element may be the one inside.
-                reach = self.ctx.index_constant(self.plan.vector - 1 if dim == self.edge else 0)
-                at = b.add(self.coordinate(dim, group.coordinates[axis]), reach)
-                condition = b.and_(condition, b.icmp("ult", at, b.add(self.view.sizes[dim], reach)))
-        return condition
-
-    def elements_inside(self, group: CoordinateGroup) -> list[Value]:
-        """i1 for each element of a group that may lie across an end: it lies within the view."""
-        b, size = self.ctx.b, self.view.sizes[self.edge]
-        first = self.coordinate(self.edge, group.coordinates[self.dims.index(self.edge)])
-        return [b.icmp("ult", b.add(first, self.ctx.index_constant(i)), size) for i in range(self.plan.vector)]
-
-    def address(self, group: CoordinateGroup) -> Value:
-        """Where the group starts."""
-        b = self.ctx.b
-        distance = i64(0)
-        for axis, dim in enumerate(self.dims):
-            constant = group.coordinates[axis]
-            if not self.plan.is_disjoint:
-                part = self.parts[axis]
-                moved = b.sext(b.sub(b.xor(part, i32(constant)), part), I64)
-            else:
-                moved = i64(constant)
-            distance = b.add(distance, b.mul(moved, self.view.strides[dim]))
-        return b.gep(self.base, distance, memory_type(self.view.element), flags="")
-
-    def place(self, constants: Sequence[int]) -> Place | None:
-        """Where the access with these constants along `dims` is. None where 31 bits may not hold its distance from the array's start, or
-        sizes or strides are known to the runtime alone.
-
-        What no trip of the loop changes is part of the start, so that all arrays with the same step share what moves.
-        """
-        b, width = self.ctx.b, element_bytes(self.view.element)
-        strides, sizes = view_strides(self.view.op.result), self.view.op.size_values()
-        steps = [stride * width for stride in strides if isinstance(stride, int) and stride >= 0]
-        counts = [size for size in sizes if isinstance(size, int)]
-        if len(steps) < len(strides) or len(counts) < len(sizes) or not self.plan.is_disjoint:
-            return None
-        if sum((count - 1) * step for count, step in zip(counts, steps, strict=True)) + MAX_VECTOR_BYTES >= MAX_PLACE:
-            return None
-        own, moving, still, constant = i32(0), i32(0), i64(0), 0
-        for axis, dim in enumerate(self.dims):
-            own = b.add(own, b.mul(self.parts[axis], i32(steps[dim])))
-        for axis, dim in enumerate(self.dims):
-            own = b.add(own, i32(constants[axis] * steps[dim]))
-        for dim, offset in enumerate(self.offsets):
-            base, more = base_and_constant(offset)
-            step = steps[dim]
-            if not self._moves(base):
-                still = b.add(still, b.mul(b.sext(self.ctx.scalar(base), I64), i64(step)))
-                constant += more * step
-            elif self.ctx.ranges.of(base).low >= 0:
-                moving = b.add(moving, b.mul(b.resize(self.ctx.scalar(base), I32), i32(step)))
-                constant += more * step
-            else:  # the machine takes the common part as a natural number
-                own = b.add(own, b.mul(b.resize(self.ctx.scalar(offset), I32), i32(step)))
-        start = b.gep(b.gep(self.view.pointer, still, "i8", flags=""), i64(constant), "i8", flags="")
-        return Place(start, own, moving)
-
-    def _moves(self, value: SSAValue) -> bool:
-        """Whether a value may differ between the trips of the loop that the access stands in."""
-        owner = value.owner
-        block = owner.parent if isinstance(owner, Operation) else owner
-        return block is not None and any(around is self.block for around in blocks_around(block))
-
-
-class FoldedAccess(Access):
-    """The same of a folded view (layout/windows.py): each dimension is taken apart into steps along axes of the array."""
-
-    __slots__ = ()
-
-    def _own(self, dim: int, constants: Sequence[int]) -> Value:
-        """The thread's part of the index along a dimension of the access with these constants along `dims`."""
-        b = self.ctx.b
-        if dim not in self.dims:
-            return self.ctx.index_constant(0)
-        axis = self.dims.index(dim)
-        part, constant = self.parts[axis], i32(constants[axis])
-        return self.ctx.as_index(b.add(part, constant) if self.plan.is_disjoint else b.xor(part, constant))
-
-    def _is_in_one_run(self, dim: int) -> bool:
-        """Whether a tile stays within one run of a dimension, so that only the last part differs from thread to thread."""
-        extent = self.layout.shape[self.dims.index(dim)] if dim in self.dims else 1
-        return self._windows.run(dim) % extent == 0 and self.ctx.ranges.of(self.offsets[dim]).multiple % extent == 0
-
-    def _places(self, constants: Sequence[int]) -> tuple[Value, list[Value]]:
-        """Elements along dimensions that are not folded, and the place along each axis."""
-        b, ctx, windows = self.ctx.b, self.ctx, self._windows
-        plain, places = i64(0), [ctx.index_constant(0)] * len(windows.axes)
-        for dim, parts in enumerate(windows.dims):
-            offset, own = ctx.scalar(self.offsets[dim]), self._own(dim, constants)
-            if not parts:
-                plain = b.add(plain, b.mul(b.sext(b.add(offset, own), I64), self.view.strides[dim]))
-                continue
-            in_run = len(parts) > 1 and self._is_in_one_run(dim)
-            index = offset if in_run else b.add(offset, own)
-            for number, (part, span) in enumerate(zip(parts, windows.spans(dim), strict=True)):
-                digit = b.udiv(index, ctx.index_constant(span))
-                digit = b.urem(digit, ctx.index_constant(part.extent)) if number else digit
-                digit = b.add(digit, own) if in_run and number == len(parts) - 1 else digit
-                places[part.axis] = b.add(places[part.axis], b.mul(digit, ctx.index_constant(part.step)))
-        return plain, places
-
-    @property
-    def _windows(self) -> Windows:
-        windows = self.view.op.folding
-        if windows is None:
-            raise InternalError("a folded access of a view that folds nothing")
-        return windows
-
-    def predicate(self, group: CoordinateGroup) -> Value:
-        """i1: the group lies within the view and within the array."""
-        b, ctx = self.ctx.b, self.ctx
-        condition, (_, places) = Access.predicate(self, group), self._places(group.coordinates)
-        for number in self._windows.checked:
-            axis = self._windows.axes[number]
-            within = b.sub(places[number], ctx.index_constant(axis.low))
-            condition = b.and_(condition, b.icmp("ult", within, ctx.index_constant(axis.high - axis.low)))
-        return condition
-
-    def address(self, group: CoordinateGroup) -> Value:
-        """Where the group starts."""
-        b = self.ctx.b
-        distance, places = self._places(group.coordinates)
-        for axis, place in zip(self._windows.axes, places, strict=True):
-            distance = b.add(distance, b.mul(b.sext(place, I64), i64(axis.pitch)))
-        return b.gep(self.view.pointer, distance, memory_type(self.view.element), flags="")
-
-    def place(self, constants: Sequence[int]) -> Place | None:
-        """The same, all of the distance the thread's own."""
-        b, width, sizes = self.ctx.b, element_bytes(self.view.element), self.view.op.size_values()
-        last = 0
-        for dim, parts in enumerate(self._windows.dims):
-            size, stride = sizes[dim], self.view.strides[dim].number
-            if not isinstance(size, int) or (not parts and stride is None):
-                return None
-            extents = [size if number == 0 else part.extent for number, part in enumerate(parts)]
-            steps = [part.step * self._windows.axes[part.axis].pitch for part in parts]
-            last += sum((e - 1) * step for e, step in zip(extents, steps, strict=True)) if parts else (size - 1) * (stride or 0)
-        if last * width + MAX_VECTOR_BYTES >= MAX_PLACE:
-            return None
-        plain, places = self._places(constants)
-        own = b.resize(plain, I32)
-        for axis, place in zip(self._windows.axes, places, strict=True):
-            own = b.add(own, b.mul(b.resize(place, I32), i32(axis.pitch)))
-        return Place(self.view.pointer, b.mul(own, i32(width)), i32(0))
 
 
 def in_innermost_loop(op: Operation) -> bool:

@@ -1,0 +1,167 @@
+"""Addresses and predicates of the accesses of a folded view (layout/windows.py)."""
+
+from collections.abc import Sequence
+from dataclasses import field
+
+from treadle.codegen.llvm_text import I32, I64, Value, i32, i64
+from treadle.errors import InternalError
+from treadle.layout.access import CoordinateGroup
+from treadle.layout.windows import Windows
+from treadle.records import dataclass
+from treadle.targets.simt.addresses import MAX_PLACE, MAX_VECTOR_BYTES, Access
+from treadle.targets.simt.hooks import Place
+from treadle.targets.simt.types import element_bytes, memory_type
+
+FAR = 1 << 30
+"""A place that is in no array."""
+MOST_FAR = 3
+"""So many of them together are still none."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoldedPart:
+    """What one dimension of a folded view adds: to the distance in elements, and to the place along each axis."""
+
+    distance: Value
+    places: dict[int, Value]
+
+
+@dataclass(slots=True)
+class FoldedAccess(Access):
+    """Addresses and predicates: each dimension is taken apart into steps along axes of the array.
+
+    What a dimension adds is computed once for each of a thread's coordinates (`kept`), so that an access of a row and a column adds two
+    numbers; what no trip of a loop changes of it, tools keep outside.
+    """
+
+    kept: dict[tuple[int, int], FoldedPart] = field(default_factory=dict[tuple[int, int], FoldedPart])
+
+    def _own(self, dim: int, constant: int) -> Value:
+        """The thread's part of the index along a dimension of the access with this constant there."""
+        b = self.ctx.b
+        if dim not in self.dims:
+            return self.ctx.index_constant(0)
+        part, own = self.parts[self.dims.index(dim)], i32(constant)
+        return self.ctx.as_index(b.add(part, own) if self.plan.is_disjoint else b.xor(part, own))
+
+    def _is_in_one_run(self, dim: int) -> bool:
+        """Whether a tile stays within one run of a dimension, so that only the last part differs from thread to thread."""
+        extent = self.layout.shape[self.dims.index(dim)] if dim in self.dims else 1
+        return self._windows.run(dim) % extent == 0 and self.ctx.ranges.of(self.offsets[dim]).multiple % extent == 0
+
+    def _digits(self, dim: int, constant: int) -> list[tuple[int, Value]]:
+        """The axis of each part of a dimension, and the steps along it."""
+        b, ctx, windows = self.ctx.b, self.ctx, self._windows
+        offset, own, parts = ctx.scalar(self.offsets[dim]), self._own(dim, constant), windows.dims[dim]
+        in_run = len(parts) > 1 and self._is_in_one_run(dim)
+        index = offset if in_run else b.add(offset, own)
+        found: list[tuple[int, Value]] = []
+        for number, (part, span) in enumerate(zip(parts, windows.spans(dim), strict=True)):
+            digit = b.udiv(index, ctx.index_constant(span))
+            digit = b.urem(digit, ctx.index_constant(part.extent)) if number else digit
+            digit = b.add(digit, own) if in_run and number == len(parts) - 1 else digit
+            found.append((part.axis, b.mul(digit, ctx.index_constant(part.step))))
+        return found
+
+    def _part(self, dim: int, constant: int) -> FoldedPart:
+        """What a dimension adds at the index with this constant of the thread."""
+        if (dim, constant) not in self.kept:
+            self.kept[dim, constant] = self._made_part(dim, constant)
+        return self.kept[dim, constant]
+
+    def _made_part(self, dim: int, constant: int) -> FoldedPart:
+        b, ctx, windows = self.ctx.b, self.ctx, self._windows
+        kind, places = (I32 if self._is_near else I64), dict[int, Value]()
+        number = i32 if kind == I32 else i64
+        if not windows.dims[dim]:
+            index = b.add(ctx.scalar(self.offsets[dim]), self._own(dim, constant))
+            return FoldedPart(b.mul(b.sext(index, I64) if kind == I64 else b.resize(index, I32), self._stride(dim, kind)), {})
+        distance = number(0)
+        for axis, steps in self._digits(dim, constant):
+            wide = b.sext(steps, I64) if kind == I64 else b.resize(steps, I32)
+            distance = b.add(distance, b.mul(wide, number(windows.axes[axis].pitch)))
+            places[axis] = b.add(places[axis], steps) if axis in places else steps
+        for axis in windows.checked:
+            if axis in places and self._first_dim(axis) == dim:
+                places[axis] = b.sub(places[axis], ctx.index_constant(windows.axes[axis].low))
+        if (axis := self._told_by(dim)) >= 0:
+            inside = b.icmp("ult", self.coordinate(dim, constant), self.view.sizes[dim])
+            places[axis] = b.select(inside, places[axis], ctx.index_constant(FAR))
+        return FoldedPart(distance, places)
+
+    def _stride(self, dim: int, kind: str) -> Value:
+        """The stride of a dimension that is not folded; a number where distances are of 32 bits."""
+        stride = self.view.strides[dim]
+        return stride if kind == I64 else i32(stride.number or 0)
+
+    def _first_dim(self, axis: int) -> int:
+        """The first dimension that has a part along an axis."""
+        return next(dim for dim, parts in enumerate(self._windows.dims) if any(part.axis == axis for part in parts))
+
+    def _told_by(self, dim: int) -> int:
+        """The checked axis along which an index beyond the view's size is taken to be far outside; -1 where there is none. Several such
+        distances do not add up to a place inside.
+        """
+        windows = self._windows
+        if dim not in self.coordinates or dim == self.edge or len(windows.dims) > MOST_FAR:
+            return -1
+        walked = {part.axis for part in windows.dims[dim]}
+        return next((axis for axis in windows.checked if axis in walked and windows.axes[axis].high < FAR // 2), -1)
+
+    @property
+    def _windows(self) -> Windows:
+        windows = self.view.op.folding
+        if windows is None:
+            raise InternalError("a folded access of a view that folds nothing")
+        return windows
+
+    @property
+    def _is_near(self) -> bool:
+        """Whether 31 bits hold the distance in bytes of all that lies within the view from its start."""
+        last, sizes = 0, self.view.op.size_values()
+        for dim, parts in enumerate(self._windows.dims):
+            size, stride = sizes[dim], self.view.strides[dim].number
+            if not isinstance(size, int) or (not parts and stride is None):
+                return False
+            spans = self._windows.spans(dim)
+            extents = [-(-size // spans[0]) if number == 0 else part.extent for number, part in enumerate(parts)]
+            steps = [part.step * self._windows.axes[part.axis].pitch for part in parts]
+            last += sum((e - 1) * step for e, step in zip(extents, steps, strict=True)) if parts else (size - 1) * (stride or 0)
+        return last * element_bytes(self.view.element) + MAX_VECTOR_BYTES < MAX_PLACE
+
+    def _parts_at(self, constants: Sequence[int]) -> list[FoldedPart]:
+        """What each dimension adds to the access with these constants along `dims`."""
+        at = dict(zip(self.dims, constants, strict=True))
+        return [self._part(dim, at.get(dim, 0)) for dim in range(len(self._windows.dims))]
+
+    def predicate(self, group: CoordinateGroup) -> Value:
+        """i1: the group lies within the view and within the array."""
+        b, ctx, parts = self.ctx.b, self.ctx, self._parts_at(group.coordinates)
+        condition = self.always
+        for at, dim in enumerate(self.dims):
+            if dim in self.coordinates and self._told_by(dim) < 0:
+                condition = b.and_(condition, b.icmp("ult", self.coordinate(dim, group.coordinates[at]), self.view.sizes[dim]))
+        for number in self._windows.checked:
+            axis, place = self._windows.axes[number], ctx.index_constant(0)
+            for part in parts:
+                place = b.add(place, part.places[number]) if number in part.places else place
+            condition = b.and_(condition, b.icmp("ult", place, ctx.index_constant(axis.high - axis.low)))
+        return condition
+
+    def _distance(self, constants: Sequence[int]) -> Value:
+        b, parts = self.ctx.b, self._parts_at(constants)
+        distance = parts[0].distance
+        for part in parts[1:]:
+            distance = b.add(distance, part.distance)
+        return distance
+
+    def address(self, group: CoordinateGroup) -> Value:
+        """Where the group starts."""
+        b = self.ctx.b
+        return b.gep(self.view.pointer, b.sext(self._distance(group.coordinates), I64), memory_type(self.view.element), flags="")
+
+    def place(self, constants: Sequence[int]) -> Place | None:
+        """The same, all of the distance the thread's own."""
+        if not self._is_near:
+            return None
+        return Place(self.view.pointer, self.ctx.b.mul(self._distance(constants), i32(element_bytes(self.view.element))), i32(0))
