@@ -85,8 +85,10 @@ def test_rows_that_begin_inside_lines_take_no_less_time(m: int, n: int, k: int, 
             role_cost(tile, problem(m, n, k, OperandRows(along[0], pitch), OperandRows(along[1], pitch), pitch), SPEC)
             for pitch in (128, 64, 32, 16)
         ]
-        # Matrix units that wait for copies run at higher clocks: a little is won back.
-        assert all(one <= 1.01 * other for one, other in pairwise(costs)), tile
+        # Matrix units that wait for copies run at higher clocks: of short sums, whose ends count most, that much is won back.
+        won_back = 1 + SPEC.rates.roles.power_factor
+        assert all(one <= won_back * other for one, other in pairwise(costs)), tile
+        assert k < 2048 or costs[0] <= costs[-1] * 1.01, tile
 
 
 @pytest.mark.parametrize("k", [512, 4096])

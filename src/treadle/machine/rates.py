@@ -7,14 +7,15 @@ class RoleRates(Record):
     """Of kernels whose copying and computing go to different warps (plan/role_clocks.py, plan/mixed_widths.py).
 
     Copies of a step. `row_clocks`: a box's row in a unit's copy engine, `stage_clocks`: a slot beside its rows. `cache_row_clocks`: the
-    same row out of the cache that all units share, when all ask. `cut_line_factor`, `cut_sector_factor`: how much longer a row takes that
-    begins inside a cache line, at a sector or inside one. `copied_row_clocks`: a row that the producer's threads copy, in pieces of any
-    width; `held_clocks`: the wait for pieces that go through registers; `rounded_factor`: how many times as long a row takes that is
-    rounded on its way. `fill_clocks`: before a kernel's first step, for each byte of a stage of the ring.
+    same row out of the cache that all units share, when all ask. `cut_request_factor`, `cut_sector_factor`: how much longer a row takes
+    that begins inside what is asked of the cache at once, at a sector or inside one. `copied_row_clocks`: a row that the producer's
+    threads copy, in pieces of any width; `held_clocks`: the wait for pieces that go through registers; `held_across_factor`: how many times
+    as long rows of such pieces take that are not contiguous along k; `rounded_factor`: the same of a row that is rounded on its way.
+    `fill_clocks`: before a kernel's first step, for each byte of a stage of the ring.
 
     Arithmetic of a step. `step_clocks`: what consumers who wait for one another's instructions take at least; `wait_clocks`: what one
     consumer warpgroup takes beside its instructions where none of them run under the next step. `power_factor`: by how much clocks fall
-    where all matrix units are busy. `tall_factor`: how much longer instructions take where a warpgroup has more rows than one of them.
+    where all matrix units are busy.
 
     Of a tile outside its loop. `tile_overhead`: whatever its size. `epilogue_clocks`: of an element of the result on its way out of a
     compute unit; `cut_store_clocks`: beside these, where rows of the result begin inside a sector; `stored_clocks`: where threads store it.
@@ -34,16 +35,16 @@ class RoleRates(Record):
     row_clocks: float
     stage_clocks: float
     cache_row_clocks: float
-    cut_line_factor: float
+    cut_request_factor: float
     cut_sector_factor: float
     copied_row_clocks: float
     held_clocks: float
+    held_across_factor: float
     rounded_factor: float
     fill_clocks: float
     step_clocks: float
     wait_clocks: float
     power_factor: float
-    tall_factor: float
     tile_overhead: float
     epilogue_clocks: float
     cut_store_clocks: float

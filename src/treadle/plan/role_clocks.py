@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from treadle.machine.rates import RoleRates
 from treadle.machine.spec import TargetSpec
+from treadle.plan.mixed_widths import timed_columns
 from treadle.plan.role_tiles import OperandRows, ResultShape, RoleProblem, RoleTile, mixed_tiles, role_tiles
 from treadle.plan.small_m import limited
 
@@ -18,6 +19,8 @@ NEAR = 6
 """How two limits of a step add up where they are near one another (see `limited`)."""
 SECTOR_BYTES = 32
 """Of a cache line, what is read at once."""
+REQUEST_BYTES = 64
+"""What copies ask the cache for at once: two of them for a row that begins at one, three for others."""
 
 
 class _Copies(NamedTuple):
@@ -36,27 +39,27 @@ def role_tile(problem: RoleProblem, spec: TargetSpec) -> RoleTile | None:
 def role_cost(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
     """Modelled clocks of the kernel, without its launch and the memory's limit."""
     rates, units = spec.rates.roles, spec.compute_units
-    model = _Model(tile, problem, spec)
     mixed = mixed_tiles(tile, problem, spec)
+    model = _Model(tile, problem, spec, tile.n if mixed is None else gcd(tile.n, mixed.narrow))
     clocks = tile.k * problem.operand_bytes * problem.shape.operand_rows(tile.rows, tile.n) * rates.fill_clocks
     clocks += rates.deferred_clocks if tile.deferred_store else 0
     if mixed is not None:
         # Narrow tiles are copied as if they were wide: they overlap their neighbours.
         wide, rounds = -(-mixed.first_narrow // units), -(-mixed.tiles // units)
-        part = mixed.narrow / mixed.wide
+        part = timed_columns(mixed.narrow, rates) / timed_columns(mixed.wide, rates)
         return clocks + wide * model.turn(units) + (rounds - wide - 1) * model.turn(units, part) + model.last(units, part)
     full, left = divmod(problem.shape.tiles(tile.rows, tile.n), units)
     return clocks + ((full - 1) * model.turn(units) + model.last(units) if left == 0 else full * model.turn(units) + model.last(left))
 
 
 class _Model:
-    """What the clocks of a kernel's rounds of tiles are made of."""
+    """What the clocks of a kernel's rounds of tiles are made of. `columns`: what tiles are apart by multiples of along n."""
 
-    def __init__(self, tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> None:
+    def __init__(self, tile: RoleTile, problem: RoleProblem, spec: TargetSpec, columns: int) -> None:
         rates = spec.rates.roles
         self.tile, self.rates, self.units = tile, rates, spec.compute_units
         self.steps = -(-problem.shape.extents[2] // tile.k)
-        self.copies = _step_copies(tile, problem, spec)
+        self.copies = _step_copies(tile, problem, spec, columns)
         self.matrix = _matrix_clocks(tile, problem, spec)
         self.chain = _consumer_clocks(tile, self.matrix, rates)
         brought = [result for result in problem.results if result.is_read and result.in_bulk]
@@ -100,8 +103,7 @@ def _matrix_clocks(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> fl
     row, size = problem.row, problem.operand_bytes
     products = row.m * tile.n * row.k / spec.macs_per_clock(row)
     reading = (row.m + tile.n) * row.k * size / (spec.banks.count * spec.banks.bytes)
-    factor = spec.rates.roles.tall_factor if tile.m > row.m else 1
-    return factor * (tile.rows // row.m) * problem.shape.root_count * (tile.k // row.k) * max(products, reading)
+    return tile.rows // row.m * problem.shape.root_count * (tile.k // row.k) * limited(products, reading, NEAR)
 
 
 def _consumer_clocks(tile: RoleTile, matrix: float, rates: RoleRates) -> float:
@@ -120,40 +122,40 @@ def _element_clocks(result: ResultShape, rates: RoleRates) -> float:
     return rates.epilogue_clocks + (rates.cut_store_clocks if result.pitch_bytes % SECTOR_BYTES else 0)
 
 
-def _sides(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> Iterator[tuple[float, int, OperandRows, int, int]]:
+def _sides(tile: RoleTile, problem: RoleProblem, columns: int) -> Iterator[tuple[float, int, OperandRows, int, int]]:
     """Of A and of B: how many tiles of it a workgroup copies, rows or columns of one, how its rows lie, bytes of a piece that threads copy
     (0: descriptors do), and the columns by which tiles are apart.
     """
-    shape, mixed = problem.shape, mixed_tiles(tile, problem, spec)
+    shape = problem.shape
     m, n, _ = shape.extents
     of_a, of_b = (1, shape.root_count) if shape.shared == "a" else (shape.root_count, 1)
-    columns = tile.n if mixed is None else gcd(tile.n, mixed.narrow)
     yield of_a, tile.rows, problem.operands[0], problem.piece_bytes[0], tile.rows if m > tile.rows else 0
     # Workgroups of a cluster fetch a part of B each.
     together = 1 if problem.piece_bytes[1] else tile.cluster
     yield of_b / together, tile.n, problem.operands[1], problem.piece_bytes[1], columns if n > tile.n else 0
 
 
-def _step_copies(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> _Copies:
+def _step_copies(tile: RoleTile, problem: RoleProblem, spec: TargetSpec, columns: int) -> _Copies:
     rates, size, queue = spec.rates.roles, problem.operand_bytes, spec.queue_for("copy_in")
     span = spec.slot_row_bytes // size
     engine, cache, threads = rates.stage_clocks, 0.0, 0.0
     rounds = problem.row.a_type == "tf32"
-    for count, extent, rows, piece, apart in _sides(tile, problem, spec):
+    for count, extent, rows, piece, apart in _sides(tile, problem, columns):
         boxes = extent * (tile.k // span) if rows.along_k else -(-extent // span) * tile.k
         if piece:
+            across = 1 if rows.along_k else rates.held_across_factor
             # What goes through registers is waited for.
             is_held = rounds or (queue is not None and piece not in queue.piece_bytes)
-            threads += count * boxes * rates.copied_row_clocks * (rates.rounded_factor if rounds else 1)
+            threads += count * boxes * rates.copied_row_clocks * (rates.rounded_factor if rounds else 1) * (across if is_held else 1)
             threads += rates.held_clocks if is_held else 0
             continue
-        factor = _requests(rows.pitch_bytes if rows.along_k else gcd(rows.pitch_bytes, apart * size), spec.line_bytes, rates)
+        factor = _requests(rows.pitch_bytes if rows.along_k else gcd(rows.pitch_bytes, apart * size), rates)
         engine += count * boxes * rates.row_clocks * factor
         cache += count * boxes * rates.cache_row_clocks * factor
     return _Copies(engine, cache, threads)
 
 
-def _requests(apart_bytes: int, line_bytes: int, rates: RoleRates) -> float:
-    """How many times as long rows take that begin anywhere at multiples of so many bytes as rows that are whole lines."""
-    crossing = 1 - gcd(apart_bytes, line_bytes) / line_bytes
-    return 1 + crossing * (rates.cut_sector_factor if apart_bytes % SECTOR_BYTES else rates.cut_line_factor)
+def _requests(apart_bytes: int, rates: RoleRates) -> float:
+    """How many times as long rows take that begin anywhere at multiples of so many bytes as rows that are whole requests."""
+    crossing = 1 - gcd(apart_bytes, REQUEST_BYTES) / REQUEST_BYTES
+    return 1 + crossing * (rates.cut_sector_factor if apart_bytes % SECTOR_BYTES else rates.cut_request_factor)

@@ -50,12 +50,13 @@ class Parts:
 
 
 class _Choice(NamedTuple):
-    """A way to compute a contraction: its modelled time, and the elements of the tile that those hold who would merge its parts.
-    `in_cluster`: whether the workgroups of a cluster may.
+    """A way to compute a contraction: its modelled time, the elements of the tile that those hold who would merge its parts, and its
+    tiles. `in_cluster`: whether the workgroups of a cluster may.
     """
 
     seconds: float
     elements: int
+    tiles: int
     in_cluster: bool = True
 
 
@@ -165,11 +166,11 @@ def _small_choices(problem: SplitContraction, shape: ContractionShape, spec: Tar
     vector = min(spec.max_vector_bytes // sizes[large], rows & -rows)
     small_shape = SmallShape(few, many, shape.k, sizes[large], sizes[small], accumulator, along_k, vector, shape.batch or 1)
     if stream_refusal(small_shape) is None and (tile := next(iter(stream_tiles(small_shape, spec)), None)) is not None:
-        yield _Choice(seconds(stream_clocks(tile, small_shape, spec), spec), tile.few * tile.many, in_cluster=False)
+        yield _Choice(seconds(stream_clocks(tile, small_shape, spec), spec), tile.few * tile.many, 0, in_cluster=False)
     swaps = problem.types.instruction != "fma" and problem.by_descriptor(spec)
     if swaps and (swapped := swapped_tile(spec.instruction(problem.types.instruction), small_shape, spec)) is not None:
-        whole_rows = swapped.step == swapped.rows
-        yield _Choice(seconds(swapped_clocks(swapped, small_shape, spec), spec), swapped.rows * swapped.few, in_cluster=whole_rows)
+        whole_rows, tiles = swapped.step == swapped.rows, small_shape.batch * -(-many // swapped.step)
+        yield _Choice(seconds(swapped_clocks(swapped, small_shape, spec), spec), swapped.rows * swapped.few, tiles, in_cluster=whole_rows)
 
 
 def _moved_bytes(problem: SplitContraction, shape: ContractionShape) -> int:
@@ -190,7 +191,9 @@ def _best(problem: SplitContraction, shape: ContractionShape, spec: TargetSpec) 
         roles = RoleProblem(row, shape, types.operand_bytes, (result,), takes_turns=takes_turns, piece_bytes=pieces, operands=(a, b))
         choices = list(others)
         if (tile := role_tile(roles, spec)) is not None:
-            choices.append(_Choice(role_seconds(tile, roles, _moved_bytes(problem, shape), spec), tile.m * tile.n))
+            choices.append(
+                _Choice(role_seconds(tile, roles, _moved_bytes(problem, shape), spec), tile.m * tile.n, shape.tiles(tile.rows, tile.n))
+            )
         found.append(min(choices))
     return found[0], found[1]
 
@@ -203,11 +206,12 @@ def _choices_of_one_tile(problem: SplitContraction, shape: ContractionShape, spe
     tile = best_tile(TileProblem(types, shape, spec, through_registers=not problem.by_descriptor(spec)), moved, problem.gathered)
     pieces = problem.piece_bytes(spec)
     time = tile_seconds(tile, row, shape, types.operand_bytes, moved, spec, pieces or (0, 0), problem.gathered)
-    found = [_Choice(time, tile.m * tile.n)]
+    found = [_Choice(time, tile.m * tile.n, shape.tiles(tile.m, tile.n))]
     found += _small_choices(problem, shape, spec)
     within = _within(problem, shape, spec)
     if within is not None and (best_split := best_split_tile(within, spec)) is not None:
-        found.append(_Choice(split_tile_seconds(best_split, within, moved, spec), best_split.m * best_split.n))
+        sides = (best_split.n, best_split.rows) if best_split.is_swapped else (best_split.rows, best_split.n)
+        found.append(_Choice(split_tile_seconds(best_split, within, moved, spec), best_split.m * best_split.n, shape.tiles(*sides)))
     return found
 
 
@@ -252,7 +256,9 @@ def _merge_times(problem: SplitContraction, part: ContractionShape, count: int, 
         "kernel": fastest.seconds + merge_seconds(count, problem.results, problem.partial_bytes, spec),
         "last": alone.seconds + last_seconds(count, alone.elements, spec),
     }
-    if in_cluster and alone.in_cluster and problem.partial_bytes == WORD_BYTES:
+    # Clusters that wait for units begin when others end: measured, that takes longer than a merge by the last.
+    at_once = alone.tiles <= spec.compute_units // spec.max_cluster * spec.max_cluster
+    if in_cluster and at_once and alone.in_cluster and problem.partial_bytes == WORD_BYTES:
         times["cluster"] = alone.seconds + cluster_seconds(alone.elements, spec)
     return times
 
