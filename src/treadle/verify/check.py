@@ -29,7 +29,7 @@ MAX_FINDINGS = 8
 MAX_COST = 240_000
 """Steps and events of all runs together that a proof of up to 100 operations may take: some two seconds. Longer kernels may take longer."""
 COST_OF_A_PIECE = 13
-OPERATIONS = 20
+OPERATIONS = 26
 """Of integer sets, that are in each unit of cost: they take as long when nothing else does."""
 MANY = 32
 """After so many classes of sizes it is asked whether the kernel is right whatever way its conditions go."""

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 FEW_PIECES = 16
 """Of so many pieces it is not asked which make one: that takes longer than what is asked of all of them."""
+SIMPLE_PIECES = 8
+"""So few pieces are left as they are: to look for sizes that are numbers in them takes longer than it saves."""
 SMALL, LARGER = 64, 8192
 NEARLY = 16
 """Of large values one is taken that is larger than the least by such a part of it at most."""
@@ -229,8 +231,10 @@ class UncoveredSet:
     def remove(self, covered: Class) -> None:
         """Leave out the members of a class."""
         with self._bounded():
-            # Where a class is one value of a size, quotients of that are numbers: what is left comes in fewer and simpler pieces.
+            # Where sizes of a piece are numbers, quotients of them are, too: pieces become fewer and simpler.
             self._left = self._left.subtract(self._of(covered.text(self._names)).detect_equalities())
+            if self._left.n_basic_set() > SIMPLE_PIECES:
+                self._left = self._left.detect_equalities()
             if self._left.n_basic_set() > self._many:
                 self._left = self._left.coalesce()
                 self._many = max(FEW_PIECES, 2 * self._left.n_basic_set())
