@@ -102,3 +102,23 @@ def test_a_guard_in_the_inner_loop(guard: str) -> None:
     assert over_tiles(first, last, (*inside, *WRITE, *BARRIER, *READ, "  }")) == "proven"
     assert over_tiles(first, last, (*inside, *WRITE, *READ, *BARRIER, "  }")) == "refuted"
     assert over_tiles(first, last, (*WRITE, *inside, *BARRIER, "  }", *READ, *BARRIER)) == "refuted", "only behind the end"
+
+
+@pytest.mark.parametrize("rows", [1, 3, 6])
+@pytest.mark.parametrize("most", [2, 4])
+def test_three_loops(rows: int, most: int) -> None:
+    """What a loop of few iterations chooses is known in the loop around it, too."""
+    head = (
+        f"  scf.for %h = %c0 to %n step %c{rows} {{",
+        f"  %end = arith.addi %h, %c{rows} : index",
+        "  scf.for %i = %h to %end step %c1 {",
+        "  %left = arith.subi %n, %i : index",
+        f"  %rest = arith.minsi %left, %c{most} : index",
+    )
+    slots = ([turned(WRITE), turned(READ)], [turned((*WRITE, *READ)), ()])
+    found: list[str] = []
+    for (first, second), between in ((slots[0], BARRIER), (slots[0], ()), (slots[1], BARRIER)):
+        loops = (*inner(*first), *between, *(inner(*second) if second else ()), *BARRIER)
+        lines = (alloc("%ring", SLOTS), *head, *loops, "  }", "  }")
+        found.append(prove(kernel_of(text(*lines, symbols=("n",), numbers=(4, 6)))).status)
+    assert found == ["proven", "refuted", "refuted"]

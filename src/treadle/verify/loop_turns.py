@@ -90,25 +90,19 @@ class LoopTurns:
         """Which operand is chosen throughout the stretch that begins with iteration `at`, where one turning point decides it."""
         found: list[tuple[Operation, int]] = []
         for op in (*self._always, *(op for op in self.facts.covered if op in used)):
-            above = self._is_above(op, at)
-            if above is None:
-                continue
-            if op.name in EXTREMES:
-                found.append((op, int(above == (op.name == "arith.minsi"))))
-            elif (predicate := _predicate(op)) in _LESS + _GREATER:
-                holds = above == (predicate in _GREATER)
-                users = [use.operation for use in op.results[0].uses if use.index == 0]
-                found += [(user, 1 if holds else 2) for user in users if user.name == "arith.select"]
+            covered = self.facts.covered[op]
+            if covered.only_limit is not None:
+                found += _choices(op, is_above=_is_above(covered.turns[0], self._value(covered.turns[0], at)))
+        for op, turn, placed in self.facts.inside:
+            first = self._value(placed.turn, at)
+            sides = {_is_above(turn, value) for value in (first, first + turn.per_iteration * (placed.count - 1))}
+            if len(sides) == 1:
+                found += _choices(op, is_above=sides.pop())
         return frozenset(found)
 
-    def _is_above(self, op: Operation, at: int) -> bool | None:
-        """Whether what decides has come to its limit, or not yet fallen below it; None where more than one limit decides."""
-        covered = self.facts.covered[op]
-        if covered.residues or covered.conditions or len(covered.turns) != 1 or len(covered.turns[0].limits) != 1:
-            return None
-        (turn,), (limit,) = covered.turns, covered.turns[0].limits
-        value = self._at_start(turn, [])[0] + turn.per_iteration * at
-        return value >= limit if turn.per_iteration >= 0 else value > -limit
+    def _value(self, turn: Turn, at: int) -> int:
+        """The value of a form in iteration `at`."""
+        return self._at_start(turn, [])[0] + turn.per_iteration * at
 
     def _at_start(self, turn: Turn, needs: list[Reason]) -> Position:
         """The value and the form of a comparison at iteration 0."""
@@ -132,6 +126,23 @@ class LoopTurns:
             if other.terms or forms[0].terms or other.iterations:
                 self._note(shared, combined(other, forms[0], -1), is_zero=True)
         return forms[0]
+
+
+def _is_above(turn: Turn, value: int) -> bool:
+    """Whether a form of this value has come to its only limit, or not yet fallen below it."""
+    (limit,) = turn.limits
+    return value >= limit if turn.per_iteration >= 0 else value > -limit
+
+
+def _choices(op: Operation, *, is_above: bool) -> list[tuple[Operation, int]]:
+    """Which operand an extremum is, or the selections by a comparison are."""
+    if op.name in EXTREMES:
+        return [(op, int(is_above == (op.name == "arith.minsi")))]
+    if (predicate := _predicate(op)) not in _LESS + _GREATER:
+        return []
+    holds = is_above == (predicate in _GREATER)
+    users = [use.operation for use in op.results[0].uses if use.index == 0]
+    return [(user, 1 if holds else 2) for user in users if user.name == "arith.select"]
 
 
 def _predicate(op: Operation) -> int:

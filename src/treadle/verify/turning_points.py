@@ -63,17 +63,34 @@ class Covered(Record):
     residues: tuple[tuple[SSAValue, int], ...]
     conditions: tuple[SSAValue, ...]
 
+    @property
+    def only_limit(self) -> int | None:
+        """The limit of the one form that decides; None where there are more, or something else decides, too."""
+        if self.residues or self.conditions or len(self.turns) != 1 or len(self.turns[0].limits) != 1:
+            return None
+        return self.turns[0].limits[0]
+
+
+class Placed(Record):
+    """A turning point of a loop of `count` iterations whose place `around`, the loop around it, decides; it turns for each at `turn`."""
+
+    around: scf.ForOp
+    turn: Turn
+    count: int
+
 
 class LoopFacts(Record):
     """What is fixed about a loop: carried values that grow by a constant (by position), the comparisons that it covers, where else it
     turns (`signs`: operands of unsigned divisions change theirs, or loops inside turn at another of their iterations), and `placed`: its
-    turning points of which such points of a loop around it say at which iteration they are.
+    turning points of which such points of a loop around it say at which iteration they are. `inside`: comparisons of the loops inside
+    that one such point decides, and that point.
     """
 
     steps: dict[int, int]
     covered: dict[Operation, Covered]
     signs: tuple[Turn, ...] = ()
     placed: frozenset[Turn] = frozenset()
+    inside: tuple[tuple[Operation, Turn, Placed], ...] = ()
 
     def turns(self, comparisons: Iterable[Operation]) -> tuple[Turn, ...]:
         """The turning points of some of them."""
@@ -114,12 +131,15 @@ class TurningPoints:
             if op.name in EXTREMES and op not in self.silent and op.results[0] in program.deciding and (found := self._turns(op)):
                 self.extremes[op] = covered[found[0]][op] = found[1]
         signs, placed = self._add_signs(), self._placed(covered)
-        self.places = [turn for _, turn in placed.values()]
-        for around, turn in placed.values():
-            signs.setdefault(around, {})[turn] = None
+        self.places = [found.turn for found in placed.values()]
+        inside: dict[Operation, list[tuple[Operation, Turn, Placed]]] = {}
+        for (inner, turn), found in placed.items():
+            signs.setdefault(found.around, {})[found.turn] = None
+            deciding = [op for op, each in covered[inner].items() if each.only_limit is not None and each.turns == (turn,)]
+            inside.setdefault(found.around, []).extend((op, turn, found) for op in deciding)
         for loop, steps in self._steps.items():
-            inside = frozenset(turn for inner, turn in placed if inner is loop)
-            self._loops[loop] = LoopFacts(steps, covered[loop], tuple(signs.get(loop, ())), inside)
+            own = frozenset(turn for inner, turn in placed if inner is loop)
+            self._loops[loop] = LoopFacts(steps, covered[loop], tuple(signs.get(loop, ())), own, tuple(inside.get(loop, ())))
 
     def of(self, loop: Operation) -> LoopFacts:
         """The facts of a loop."""
@@ -221,9 +241,9 @@ class TurningPoints:
                 found.setdefault(turns[0], {}).update(dict.fromkeys(turns[1]))
         return found
 
-    def _placed(self, covered: dict[Operation, dict[Operation, Covered]]) -> dict[tuple[Operation, Turn], tuple[scf.ForOp, Turn]]:
-        """Turning points of loops of few iterations, whose places a loop around decides; and where that turns for each of them."""
-        found: dict[tuple[Operation, Turn], tuple[scf.ForOp, Turn]] = {}
+    def _placed(self, covered: dict[Operation, dict[Operation, Covered]]) -> dict[tuple[Operation, Turn], Placed]:
+        """Turning points of loops of few iterations, whose places a loop around decides."""
+        found: dict[tuple[Operation, Turn], Placed] = {}
         for loop in self._steps:
             span, step = add(self.forms.of(loop.ub), self.forms.of(loop.lb), -1), self.forms.of(loop.step)
             if span[0] or step[0] or not step[1] > 0 or not 0 < span[1] <= MAX_PLACES * step[1]:
@@ -236,7 +256,7 @@ class TurningPoints:
                 around, limits = self._innermost(form), turn.places(count)
                 made = self._turn(around, Piece(form), limits) if around is not None else None
                 if around is not None and made is not None:
-                    found[loop, turn] = around, made
+                    found[loop, turn] = Placed(around, made, count)
         return found
 
     def _sign_turns(self, value: SSAValue) -> tuple[scf.ForOp, list[Turn]] | None:
