@@ -184,7 +184,7 @@ IN_CLUSTERS: dict[str, tuple[str, dict[str, Any]]] = {
     "one group": (split_product(64, 96, 1024, 4, merge="cluster"), {"tile": (64, 32, 64), "num_stages": 2}),
     "two groups": (split_product(128, 64, 512, 2, merge="cluster"), {"tile": (64, 64, 64), "num_stages": 2, "consumer_warpgroups": 2}),
     "swapped": (split_product(24, 64, 1024, 2, merge="cluster"), {"form": "swapped", "num_stages": 3}),
-    "odd pitch": (split_product(63, 65, 639, 2, merge="cluster"), {"num_stages": 3}),
+    "odd pitch": (split_product(63, 65, 639, 2, merge="cluster"), {"form": "roles", "num_stages": 3}),
     "tiles": (split_product(63, 65, 639, 2, merge="cluster"), {"form": "tiles"}),
 }
 """Split products whose parts the workgroups of a cluster have."""

@@ -60,10 +60,10 @@ class _Demands:
             self._ask(loop.step, FULL)
         for value, modulus in besides:
             self._ask(value, modulus)
-        for turn in points.places:
-            self._ask_all(turn)
         for loop in program.all(scf.ForOp):
             facts = points.of(loop)
+            for turn in facts.signs:
+                self._ask_sum(turn)
             for op, found in facts.covered.items():
                 if op not in unused:
                     self._ask_covered(found, facts.placed)
@@ -78,6 +78,13 @@ class _Demands:
             self._ask(value, modulus)
         for value in found.conditions:
             self._ask(value, FULL)
+
+    def _ask_sum(self, turn: Turn) -> None:
+        """What says where a loop turns whatever depends on it: loop numbers that cancel are not asked."""
+        form: Linear = ((), 0)
+        for value, factor in turn.rest:
+            form = add(form, self._form(value), factor)
+        self._ask_parts(form, FULL)
 
     def _ask_all(self, turn: Turn) -> None:
         for value, _ in turn.rest:

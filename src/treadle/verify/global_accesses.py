@@ -21,7 +21,8 @@ class Addresses:
     """Where an access's element is, in numbers that are equal where places are: `places`, those of a view at `offset` elements.
 
     `is_linear`: one number, the address; all strides are constants. Else the element's coordinates in the view, whose strides and sizes are
-    named in order; `is_nested`: they alone say that no two elements of the view share an address (else that is assumed).
+    named in order, as of each array that is always viewed alike: questions about these are far simpler. `is_nested`: they alone say that no
+    two elements of the view share an address (else that is assumed).
     """
 
     offset: int
@@ -162,7 +163,11 @@ class _Reader:
     def _addresses(self, view: tile.ViewOp, coordinates: list[Expr], sizes: list[Expr]) -> Addresses | None:
         forms, offset = self.forms, view.offset.value.data
         steps = [self._value(stride) for stride in view.stride_values()]
-        if all(step.is_constant for step in steps):
+        whole = [(stride, size, forms.formula(at)) for stride, size, at in zip(steps, sizes, coordinates, strict=True)]
+        whole = [dim for dim in whole if dim[0] != 0 and dim[1] != 1]
+        nested = next((order for order in permutations(whole) if _is_nested(forms, order)), None) if len(whole) <= 4 else None
+        is_static = all(step.is_constant for step in steps)
+        if is_static and (nested is None or not _is_only_view(view)):
             total = expr.constant(offset)
             for step, coordinate in zip(steps, coordinates, strict=True):
                 total = total + step * coordinate
@@ -170,9 +175,6 @@ class _Reader:
         if forms.depends(*steps, *sizes):
             self.doubts.append("the sizes or strides of its view are not the same in all executions")
             return None
-        whole = [(stride, size, forms.formula(at)) for stride, size, at in zip(steps, sizes, coordinates, strict=True)]
-        whole = [dim for dim in whole if dim[0] != 0 and dim[1] != 1]
-        nested = next((order for order in permutations(whole) if _is_nested(forms, order)), None) if len(whole) <= 4 else None
         box = nested or tuple(sorted(whole, key=lambda dim: (str(dim[0]), str(dim[1]))))
         strides, known = tuple(str(dim[0]) for dim in box), tuple(str(dim[1]) for dim in box)
         return Addresses(offset, tuple(dim[2] for dim in box), False, nested is not None, strides, known)
@@ -204,6 +206,13 @@ def _subsets(items: list[int]) -> list[tuple[int, ...]]:
     for item in items:
         found += [(*one, item) for one in found]
     return found
+
+
+def _is_only_view(view: tile.ViewOp) -> bool:
+    """Whether all views of an array are this one, sizes and strides constants."""
+    views = [use.operation for use in view.pointer.uses if isinstance(use.operation, tile.ViewOp)]
+    known = {(each.offset.value.data, *each.size_values(), "by", *each.stride_values()) for each in views}
+    return len(known) == 1 and all(isinstance(value, int | str) for value in next(iter(known)))
 
 
 def _is_nested(forms: Forms, order: tuple[tuple[Expr, Expr, Formula], ...]) -> bool:

@@ -4,7 +4,7 @@ Each operation is looked at once and becomes a step, a closure over one list of 
 other sizes and workgroups it would be the same (its class).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from treadle.dialects import pipe, sync, tile
@@ -155,8 +155,16 @@ class Tracer:
         found = self._less_asked.get((unused, chosen))
         if found is None:
             results = [(value, self._asked[value]) for op in self.program.all(scf.ForOp) for value in op.results if value in self._asked]
+            if chosen:
+                results += self._carried(self._demands(unused, frozenset()))
             found = self._less_asked[unused, chosen] = demands(self.program, self.points, unused, results, dict(chosen))
         return found
+
+    def _carried(self, asked: Mapping[SSAValue, int]) -> list[tuple[SSAValue, int]]:
+        """What is asked of carried values that iterations do not know from their number: they go on to where other operands are chosen."""
+        loops = [(op, self.points.of(op).steps) for op in self.program.all(scf.ForOp)]
+        values = [value for op, steps in loops for at, value in enumerate(op.body.block.args[1:]) if at not in steps]
+        return [(value, asked[value]) for value in values if value in asked]
 
     def _quiet(self, op: scf.IfOp) -> Step:
         """A conditional that computes register tiles alone: it needs what either way reads."""

@@ -69,7 +69,7 @@ class ScalarSteps:
     def _covered(self, op: Operation, numbers: Step, at: int, operands: list[int]) -> Step:
         """A comparison, or a choice of the lesser or larger, that turning points cover, and the residues that the class shares with it."""
         state, symbols = self.state, self.state.symbols
-        is_extreme = op in self.points.extremes
+        is_extreme, is_least = op in self.points.extremes, op.name == "arith.minsi"
         covered = self.points.extremes[op] if is_extreme else self.points.exempt[op]
         residues = [(state.place(value), modulus) for value, modulus in covered.residues]
         if op.results[0] not in state.unknowns.varies:
@@ -89,7 +89,7 @@ class ScalarSteps:
             state.reasons[at] = all_of((why,), shared) if shared else why
             if is_extreme:
                 one, other = [state.env[v] for v in operands]
-                symbols[at] = None if None in (one, other) else symbols[operands[0 if state.env[at] == one else 1]]
+                symbols[at] = None if None in (one, other) else symbols[operands[int((one > other) == is_least)]]
 
         return compute
 

@@ -102,8 +102,7 @@ class TurningPoints:
 
     `exempt`: comparisons that turning points cover, `extremes`: minima and maxima that they cover and more than comparisons is made of.
     `silent`: arithmetic of such comparisons alone. `measured`: what of it residues are taken of, and what that is made of. `of_one_sign`:
-    unsigned divisions by constants whose operand keeps its sign between turning points. `places`: turning points of loops that say where
-    those of short loops inside are.
+    unsigned divisions by constants whose operand keeps its sign between turning points.
     """
 
     def __init__(self, program: Program, forms: LinearForms) -> None:
@@ -131,7 +130,6 @@ class TurningPoints:
             if op.name in EXTREMES and op not in self.silent and op.results[0] in program.deciding and (found := self._turns(op)):
                 self.extremes[op] = covered[found[0]][op] = found[1]
         signs, placed = self._add_signs(), self._placed(covered)
-        self.places = [found.turn for found in placed.values()]
         inside: dict[Operation, list[tuple[Operation, Turn, Placed]]] = {}
         for (inner, turn), found in placed.items():
             signs.setdefault(found.around, {})[found.turn] = None
