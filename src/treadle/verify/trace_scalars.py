@@ -89,7 +89,9 @@ class ScalarSteps:
             state.reasons[at] = all_of((why,), shared) if shared else why
             if is_extreme:
                 one, other = [state.env[v] for v in operands]
-                symbols[at] = None if None in (one, other) else symbols[operands[int((one > other) == is_least)]]
+                symbols[at] = None
+                if isinstance(one, int) and isinstance(other, int):
+                    symbols[at] = symbols[operands[int((one > other) == is_least)]]
 
         return compute
 
