@@ -16,8 +16,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 
 from fuzz.kinds import KINDS, load
-from fuzz.outcomes import MEANINGS, Outcome, Settings
+from fuzz.outcomes import IN_TURN, MEANINGS, Outcome, Settings
 from fuzz.pool import not_done, run_cases
+from generators.contractions import TARGETS
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
@@ -34,18 +35,28 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="the first case; the others follow it")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time (default: one a core)")
     parser.add_argument("--seconds", type=float, default=0.0, help="time limit of a case; the kind has its own")
-    parser.add_argument("--targets", default="", help="targets, separated by commas (default: all five; `turn`: one a module)")
+    parser.add_argument(
+        "--targets",
+        default="",
+        help="targets, separated by commas (default: five; `turn`: one a module; other cases take one each)",
+    )
     parser.add_argument("--device", default="", help="modules: also run on this device (cuda, hip)")
     parser.add_argument("--no-iree", action="store_true", help="modules: do not ask IREE, where it is installed")
     parser.add_argument("--log", type=Path, help="append every outcome to this file, and skip the seeds that it holds")
     parser.add_argument("--save", type=Path, help="write the programs of all defects to this folder")
-    return parser.parse_args(given)
+    chosen = parser.parse_args(given)
+    chosen.targets = tuple(t for t in chosen.targets.split(",") if t)
+    if chosen.targets != IN_TURN and (unknown := [t for t in chosen.targets if t not in TARGETS]):
+        parser.error(f"{', '.join(unknown)}: no target; there are {', '.join(TARGETS)}")
+    if chosen.targets == IN_TURN and chosen.kind != "modules":
+        parser.error(f"{chosen.kind} have one target a case without being asked; leave --targets out")
+    return chosen
 
 
 def main(given: Sequence[str]) -> int:
     """Run a campaign and print its table."""
     chosen = arguments(given)
-    settings = Settings(tuple(t for t in chosen.targets.split(",") if t), chosen.device, not chosen.no_iree)
+    settings = Settings(chosen.targets, chosen.device, not chosen.no_iree)
     earlier = [Outcome.read(line) for line in chosen.log.read_text("utf-8").splitlines()] if chosen.log and chosen.log.exists() else []
     seeds = range(chosen.seed, chosen.seed + chosen.count)
     earlier = [outcome for outcome in earlier if outcome.seed in seeds]

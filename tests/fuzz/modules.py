@@ -6,7 +6,7 @@ from importlib.util import find_spec
 
 import numpy as np
 from fuzz.kinds import Kind
-from fuzz.outcomes import Outcome, Settings, Status, of_refusal, worst
+from fuzz.outcomes import IN_TURN, Outcome, Settings, Status, of_refusal, worst
 from generators.contractions import TARGETS
 from generators.modules import GeneratedModule, random_module
 from numeric.iree_oracle import IreeFunctions, IreeRefusal
@@ -22,7 +22,6 @@ from treadle.sim.check import check
 from treadle.sim.reference import ReferenceResult, evaluate_module
 
 Found = tuple[Status, str]
-IN_TURN = ("turn",)
 REORDERED = 32.0
 OPTIONS = CompileOptions(tuned=False)
 

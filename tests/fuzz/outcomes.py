@@ -19,6 +19,8 @@ MEANINGS: dict[Status, str] = {
     "hang": "no answer within the time limit; the process was ended",
     "crash": "the process died",
 }
+IN_TURN = ("turn",)
+"""Instead of targets: one a module, by its seed."""
 DEFECTS: tuple[Status, ...] = ("wrong", "internal", "unhelpful", "slow", "hang", "crash")
 
 

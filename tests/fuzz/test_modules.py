@@ -2,8 +2,7 @@
 
 import pytest
 from fuzz.expect import without_defects
-from fuzz.modules import IN_TURN
-from fuzz.outcomes import Settings
+from fuzz.outcomes import IN_TURN, Settings
 
 PART = 20
 

@@ -52,3 +52,13 @@ def test_the_first_defect_counts() -> None:
     assert worst([("right", ""), ("refused", "a")]) == ("refused", "a")
     assert worst([("right", "")]) == ("right", "")
     assert set(MEANINGS) >= {"right", "refused", "wrong", "internal", "hang", "crash"}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [(["shapes", "--targets", "turn"], "shapes have one target a case"), (["modules", "--targets", "sm_90a,gfx900"], "gfx900: no target")],
+)
+def test_targets_are_checked(given: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command.arguments(given)
+    assert said in capsys.readouterr().err
