@@ -3,7 +3,7 @@
 Reads `dispatch.kernel` (the guarantees in docs/architecture.md), writes nothing.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -108,26 +108,33 @@ def _accesses(
     *,
     by_members: bool,
 ) -> Iterator[Access]:
-    rank, symbols = len(sizes), kernel_symbols(kernel)
-    arg_shapes = [[as_expr(t) for t in row] for row in dispatch.text_lists(kernel.arg_shapes)]
-    result_shapes = [[as_expr(t) for t in row] for row in dispatch.text_lists(kernel.result_shapes)]
-    arg_strides = [[as_expr(t) for t in row] for row in dispatch.text_lists(kernel.arg_strides)]
-    result_strides = [[as_expr(t) for t in row] for row in dispatch.text_lists(kernel.result_strides)]
-    arg_align = array_ints(kernel.arg_align)
-    result_align = array_ints(kernel.result_align)
+    arrays = _Arrays(kernel, sizes)
+    results: dict[SSAValue, Linears] = {}
+    if not by_members:
+        yield from arrays.read_by_roots(roots)
+        results = root_results(roots)
+    yield from arrays.read_by_consumers({root.op for root in roots}, consumers, results)
+    yield from arrays.written(results)
 
-    def access(number: int, is_result: bool, type_: Attribute, dims: Linears, input_number: int = -1, root: int = 0) -> Access:
-        strides = (result_strides if is_result else arg_strides)[number]
-        align = (result_align if is_result else arg_align)[number]
-        place = placed(strides, (result_shapes if is_result else arg_shapes)[number], dims, sizes)
-        element = element_of(type_)
+
+class _Arrays:
+    """The arguments and results of a kernel, whose loops have these sizes, as they are read and written."""
+
+    def __init__(self, kernel: dispatch.KernelOp, sizes: Sequence[Expr]) -> None:
+        self._kernel, self._sizes, self._symbols = kernel, sizes, kernel_symbols(kernel)
+        self._shapes = tuple(_texts(rows) for rows in (kernel.arg_shapes, kernel.result_shapes))
+        self._strides = tuple(_texts(rows) for rows in (kernel.arg_strides, kernel.result_strides))
+        self._align = tuple(array_ints(row) for row in (kernel.arg_align, kernel.result_align))
+
+    def _access(self, number: int, is_result: bool, type_: Attribute, dims: Linears, input_number: int = -1, root: int = 0) -> Access:
+        place = placed(self._strides[is_result][number], self._shapes[is_result][number], dims, self._sizes)
         return Access(
             number,
             is_result,
-            element,
+            element_of(type_),
             place.strides,
             place.offset,
-            align,
+            self._align[is_result][number],
             max(-1, input_number),
             root,
             input_number == INITIAL,
@@ -135,35 +142,51 @@ def _accesses(
             place.corners,
         )
 
-    for which, root in enumerate(() if by_members else roots):
-        for i, (value, map_) in enumerate(root.operands()):
-            if isinstance(value.type, builtin.TensorType):
+    def read_by_roots(self, roots: Sequence[StructuredOp]) -> Iterator[Access]:
+        """What the roots take as operands."""
+        rank = len(self._sizes)
+        for which, root in enumerate(roots):
+            for i, (value, map_) in enumerate(root.operands()):
+                if not isinstance(value.type, builtin.TensorType):
+                    continue
                 own = compose(map_, identity(rank), rank)
-                if (image := _image(kernel, root, i, own)) is not None:
-                    found = access(image.argument.index, False, image.argument.type, image.places, i, which)
+                if (image := _image(self._kernel, root, i, own)) is not None:
+                    found = self._access(image.argument.index, False, image.argument.type, image.places, i, which)
                     yield replace(found, image=image)
                     continue
-                for arg, dims in reads(unshared(value), own, rank, symbols):
-                    yield access(arg.index, False, arg.type, dims, i if i < len(root.inputs) else INITIAL, which)
-    results = {} if by_members else root_results(roots)
-    for op, dims in consumers.items():
-        view = structured(op)
-        if view is None:
-            raise InternalError(f"consumer {op} is not structured")
-        operands = view.operands() if op in {root.op for root in roots} else zip(view.inputs, view.input_maps, strict=True)
-        for value, map_ in operands:
-            if isinstance(value.type, builtin.TensorType) and value not in results:
-                for arg, at in reads(value, compose(map_, dims, rank), rank, symbols):
-                    yield access(arg.index, False, arg.type, at)
-        for result, map_ in zip(op.results, view.output_maps, strict=True):
-            results[result] = compose(map_, dims, rank)
-    last = kernel.body.block.last_op
-    if last is None:
-        raise InternalError("a kernel without dispatch.yield")
-    for number, value in enumerate(last.operands):
-        part, insertion = stored_part(value)
-        dims = results[part] if insertion is None else whole_positions(insertion, results[part], rank, symbols)
-        yield access(number, True, value.type, dims)
+                for arg, dims in reads(unshared(value), own, rank, self._symbols):
+                    yield self._access(arg.index, False, arg.type, dims, i if i < len(root.inputs) else INITIAL, which)
+
+    def read_by_consumers(
+        self, roots: set[Operation], consumers: dict[Operation, Linears], results: dict[SSAValue, Linears]
+    ) -> Iterator[Access]:
+        """What the operations read that no other of them makes; `results` gets what they make."""
+        rank = len(self._sizes)
+        for op, dims in consumers.items():
+            view = structured(op)
+            if view is None:
+                raise InternalError(f"consumer {op} is not structured")
+            operands = view.operands() if op in roots else zip(view.inputs, view.input_maps, strict=True)
+            for value, map_ in operands:
+                if isinstance(value.type, builtin.TensorType) and value not in results:
+                    for arg, at in reads(value, compose(map_, dims, rank), rank, self._symbols):
+                        yield self._access(arg.index, False, arg.type, at)
+            for result, map_ in zip(op.results, view.output_maps, strict=True):
+                results[result] = compose(map_, dims, rank)
+
+    def written(self, results: Mapping[SSAValue, Linears]) -> Iterator[Access]:
+        """What the kernel yields."""
+        last = self._kernel.body.block.last_op
+        if last is None:
+            raise InternalError("a kernel without dispatch.yield")
+        for number, value in enumerate(last.operands):
+            part, insertion = stored_part(value)
+            dims = results[part] if insertion is None else whole_positions(insertion, results[part], len(self._sizes), self._symbols)
+            yield self._access(number, True, value.type, dims)
+
+
+def _texts(rows: "builtin.ArrayAttr[dispatch.Strings]") -> list[list[Expr]]:
+    return [[as_expr(text) for text in row] for row in dispatch.text_lists(rows)]
 
 
 def split_axis(nest: LoopNest, number: int, step: int) -> LoopNest:

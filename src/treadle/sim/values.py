@@ -266,10 +266,7 @@ def _tile_function(op: Operation) -> Function | None:
         case tile.ConvertLayoutOp():
             return unary(lambda value: value)
         case tile.PermuteOp():
-            kept = [axis for axis in tile.ints(op.order) if axis != NEW_DIM]
-            shape = tile.tile_type(op.result).get_shape()
-            first = (*kept, *(axis for axis in range(len(tile.tile_type(op.source).get_shape())) if axis not in kept))
-            return unary(lambda value: value.transpose(first).reshape(shape))
+            return _permute(op)
         case tile.ReshapeOp():
             sides = tile.tile_type(op.result).get_shape()
             return unary(lambda value: value.reshape(sides))
@@ -278,8 +275,7 @@ def _tile_function(op: Operation) -> Function | None:
         case tile.PrintOp():
             return lambda *_: None  # shown by what executes whole workgroups, which knows which one it is
         case tile.SliceOp():
-            starts, extents = tile.ints(op.offsets), tile.tile_type(op.result).get_shape()
-            box = tuple(slice(o, o + e) for o, e in zip(starts, extents, strict=True))
+            box = _local(tile.ints(op.offsets), tile.tile_type(op.result).get_shape())
             return unary(lambda value: value[box])
         case tile.SplatOp():
             return _splat(op)
@@ -287,6 +283,13 @@ def _tile_function(op: Operation) -> Function | None:
             return _iota(op)
         case _:
             return None
+
+
+def _permute(op: tile.PermuteOp) -> Function:
+    kept = [axis for axis in tile.ints(op.order) if axis != NEW_DIM]
+    shape = tile.tile_type(op.result).get_shape()
+    first = (*kept, *(axis for axis in range(len(tile.tile_type(op.source).get_shape())) if axis not in kept))
+    return unary(lambda value: value.transpose(first).reshape(shape))
 
 
 _SYNC = frozenset(kind.name for dialect in (sync.SYNC, stamp.STAMP) for kind in dialect.operations)
