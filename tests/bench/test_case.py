@@ -9,9 +9,10 @@ from bench.fakes import FakeMachine
 
 from treadle import driver
 from treadle.bench.case import CompilationFailed, run_case
-from treadle.bench.families import batch_matmul, block_scaled, epilogue, gated, matmul, row_scaled, row_sums, softmax
+from treadle.bench.families import batch_matmul, block_scaled, epilogue, gated, matmul, row_scaled
 from treadle.bench.protocol import MIN_ROUNDS, MeasureOptions
 from treadle.bench.records import COPY, OURS
+from treadle.bench.reductions import argmax, column_sums, layer_norm, row_sums, softmax
 from treadle.bench.worker import described, is_fatal
 from treadle.bench.workload import Workload
 from treadle.errors import UNSUPPORTED, InternalError, TreadleError
@@ -36,6 +37,19 @@ def tanh_gelu(x: Any) -> Any:
 def stable_softmax(x: Any) -> Any:
     e = np.exp(f32(x) - f32(x).max(-1, keepdims=True))
     return e / e.sum(-1, keepdims=True)
+
+
+def column_totals(x: Any) -> Any:
+    return f32(x).sum(0)
+
+
+def places(x: Any) -> Any:
+    return f32(x).argmax(-1)
+
+
+def normal(x: Any, weight: Any, bias: Any) -> Any:
+    far = f32(x) - f32(x).mean(-1, keepdims=True)
+    return far / np.sqrt((far**2).mean(-1, keepdims=True) + 1e-5) * f32(weight) + f32(bias)
 
 
 def linear(x: Any, w: Any) -> Any:
@@ -101,6 +115,9 @@ CASES: list[tuple[Workload, Peer]] = [
     (batch_matmul("batch", "g", 3, 5, 9, 7, "bf16"), product),
     (row_sums("sums", "g", 19, 77, "f32"), sums),
     (softmax("softmax", "g", 11, 30, "bf16"), stable_softmax),
+    (column_sums("columns", "g", 77, 19, "f32"), column_totals),
+    (layer_norm("norm", "g", 11, 30, "bf16"), normal),
+    (argmax("argmax", "g", 19, 77, "f16"), places),
 ]
 
 

@@ -11,8 +11,9 @@ from bench.fakes import FakeMachine
 from treadle import driver
 from treadle.bench import tuning
 from treadle.bench.candidates import candidates, problem_of
-from treadle.bench.families import gated, matmul, row_sums
+from treadle.bench.families import gated, matmul
 from treadle.bench.protocol import MeasureOptions
+from treadle.bench.reductions import row_sums
 from treadle.bench.suite import find
 from treadle.bench.tuning import compile_candidates, measure_candidates, record_path, store, tuned_options, winner
 from treadle.driver.sources import read_source

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from treadle.bench.texts import Body, Function, Value
+from treadle.bench.texts import Body, Function
 from treadle.bench.workload import TensorSpec, Workload
 from treadle.options import CHOICES, CompileOptions
 
@@ -202,32 +202,6 @@ def batch_matmul(name: str, group: str, batch: int, m: int, n: int, k: int, dtyp
     inputs = (TensorSpec("x", (batch, m, k), dtype, rows=1), TensorSpec("w", (batch, k, n), dtype, columns=2))
     made = (TensorSpec("y", (batch, m, n), dtype, rows=1, columns=2),)
     return Workload(name, group, f"{batch} x {m}x{n}x{k} {dtype}", inputs, made, m, n, 2 * batch * m * n * k, "matmul", write)
-
-
-def row_sums(name: str, group: str, m: int, n: int, dtype: str) -> Workload:
-    """Sums of the rows of (M, N), in f32."""
-
-    def write(rows: int, columns: int) -> str:
-        f = Function("row_sums")
-        return f.text(f.reduce_rows(f.argument("x", (rows, columns), dtype), "arith.addf", "0.000000e+00"))
-
-    inputs, made = (TensorSpec("x", (m, n), dtype, rows=0),), (TensorSpec("y", (m,), "f32", rows=0),)
-    return Workload(name, group, f"row sums of {m}x{n} {dtype}", inputs, made, m, n, m * n, "row_sums", write)
-
-
-def softmax(name: str, group: str, m: int, n: int, dtype: str) -> Workload:
-    """Softmax over the rows of (M, N): maximum, exponentials, sum, quotient, in f32."""
-
-    def write(rows: int, columns: int) -> str:
-        f = Function("softmax")
-        x = f.argument("x", (rows, columns), dtype)
-        top = f.reduce_rows(x, "arith.maximumf", "0xFF800000")
-        (e,) = f.elementwise("mn,m->mn", [x, top], ["f32"], lambda b, t: [b.unary("math.exp", b.binary("arith.subf", t[0], t[1]))])
-        total: Value = f.reduce_rows(e, "arith.addf", "0.000000e+00")
-        return f.text(*f.elementwise("mn,m->mn", [e, total], [dtype], lambda b, t: [b.binary("arith.divf", t[0], t[1])]))
-
-    inputs, made = (TensorSpec("x", (m, n), dtype, rows=0),), (TensorSpec("y", (m, n), dtype, rows=0),)
-    return Workload(name, group, f"softmax of {m}x{n} {dtype}", inputs, made, m, n, 5 * m * n, "softmax", write)
 
 
 def titled(workload: Workload, title: str) -> Workload:

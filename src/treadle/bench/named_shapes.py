@@ -1,23 +1,23 @@
 """Workloads that their name says whole, so that any shape can be measured: `gemm-bf16-nt-3072x200x880`, `rowsums-f32-16x10000019`.
 
 `gemm-TYPE-LAYOUTS-[BATCHx]MxNxK[-EPILOGUE]`: of the two letters of LAYOUTS the first is "n" where A is stored (M, K) and "t" where it is
-(K, M), the second "n" where B is stored (K, N) and "t" where it is (N, K). EPILOGUE is one of `EPILOGUES`. `rowsums-TYPE-MxK` and
-`softmax-TYPE-MxK` work on rows. Names of convolutions: `convolutions.py`.
+(K, M), the second "n" where B is stored (K, N) and "t" where it is (N, K). EPILOGUE is one of `EPILOGUES`. `rowsums-TYPE-MxN`, `colsums`,
+`softmax`, `layernorm`, `argmax` likewise: `reductions.py`. Names of convolutions: `convolutions.py`.
 """
 
 import re
 from collections.abc import Sequence
 
 from treadle.bench.convolutions import named_convolution
-from treadle.bench.families import OUTPUT_TYPES, row_sums, softmax
+from treadle.bench.families import OUTPUT_TYPES
+from treadle.bench.reductions import FAMILIES
 from treadle.bench.texts import Body, Function, element_bytes
 from treadle.bench.workload import TensorSpec, Workload
 
 GROUP = "named"
 LAYOUTS = ("nn", "nt", "tn", "tt")
 DTYPES = ("f16", "bf16", "f32", "f8E4M3FN", "i8")
-_ROWS = {"rowsums": row_sums, "softmax": softmax}
-_NAME = re.compile(r"(gemm|rowsums|softmax)-([A-Za-z0-9]+)(?:-(nn|nt|tn|tt))?-(\d+(?:x\d+)+)(?:-([a-z]+))?")
+_NAME = re.compile(rf"(gemm|{'|'.join(FAMILIES)})-([A-Za-z0-9]+)(?:-(nn|nt|tn|tt))?-(\d+(?:x\d+)+)(?:-([a-z]+))?")
 
 
 def _bias(body: Body, taken: list[str]) -> Sequence[str]:
@@ -51,7 +51,7 @@ def named_workload(name: str) -> Workload | None:
         return _gemm(name, dtype, layouts, extents, epilogue or "")
     if layouts is not None or epilogue is not None or len(extents) != 2 or dtype not in ("f16", "bf16", "f32"):
         return None
-    return _ROWS[kind](name, "reduction", *extents, dtype)
+    return FAMILIES[kind](name, "reduction", *extents, dtype)
 
 
 def gemm_name(dtype: str, layouts: str, extents: Sequence[int], epilogue: str = "") -> str:

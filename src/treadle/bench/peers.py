@@ -10,6 +10,7 @@ from typing import Any
 
 from treadle import errors
 from treadle.bench.named_shapes import EPILOGUES, LAYOUTS
+from treadle.bench.reductions import EPSILON
 from treadle.bench.workload import Workload
 from treadle.errors import TreadleError
 
@@ -75,15 +76,30 @@ def functions() -> dict[str, Peer]:
         gate, up = f.linear(x, wg), f.linear(x, wu)
         return gate, up, f.silu(gate) * up
 
+    named = (linear, scaled_mm, scaled_mm_promoted, scaled_mm_rows, scaled_mm_blocks, int_mm, linear_bias, linear_bias_gelu)
+    more = (linear_silu_two, linear_residual, linear_gate, gated, gated_three)
+    return {function.__name__: function for function in (*named, *more)} | {"matmul": torch.matmul} | _reductions(torch) | _products(torch)
+
+
+def _reductions(torch: Any) -> dict[str, Peer]:
+    f: Any = torch.nn.functional
+
     def row_sums(x: Any) -> Any:
         return x.sum(dim=-1)
+
+    def column_sums(x: Any) -> Any:
+        return x.sum(dim=0)
 
     def softmax(x: Any) -> Any:
         return f.softmax(x, dim=-1)
 
-    named = (linear, scaled_mm, scaled_mm_promoted, scaled_mm_rows, scaled_mm_blocks, int_mm, linear_bias, linear_bias_gelu)
-    more = (linear_silu_two, linear_residual, linear_gate, gated, gated_three, row_sums, softmax)
-    return {function.__name__: function for function in (*named, *more)} | {"matmul": torch.matmul} | _products(torch)
+    def layer_norm(x: Any, weight: Any, bias: Any) -> Any:
+        return f.layer_norm(x, weight.shape, weight, bias, EPSILON)
+
+    def argmax(x: Any) -> Any:
+        return x.argmax(dim=-1)
+
+    return {function.__name__: function for function in (row_sums, column_sums, softmax, layer_norm, argmax)}
 
 
 def _products(torch: Any) -> dict[str, Peer]:

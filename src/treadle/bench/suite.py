@@ -6,8 +6,9 @@ from functools import lru_cache
 
 from treadle import errors
 from treadle.bench.convolutions import named_convolution
-from treadle.bench.families import batch_matmul, beside, block_scaled, epilogue, gated, matmul, row_scaled, row_sums, softmax, titled
+from treadle.bench.families import batch_matmul, beside, block_scaled, epilogue, gated, matmul, row_scaled, titled
 from treadle.bench.named_shapes import named_workload
+from treadle.bench.reductions import row_sums, softmax
 from treadle.bench.workload import Workload
 from treadle.errors import TreadleError
 from treadle.options import CompileOptions, Precision

@@ -54,6 +54,18 @@ class Body:
         """`op a`."""
         return self._add(f"{op} {a} : {self.types[a]}", self.types[a])
 
+    def compare(self, op: str, a: str, b: str) -> str:
+        """`op a, b` on equal types, an i1."""
+        return self._add(f"{op}, {a}, {b} : {self.types[a]}", "i1")
+
+    def select(self, condition: str, a: str, b: str) -> str:
+        """One of two values of equal types."""
+        return self._add(f"arith.select {condition}, {a}, {b} : {self.types[a]}", self.types[a])
+
+    def index_of(self, axis: int) -> str:
+        """The number of the loop `axis`, as i32."""
+        return self._add(f"arith.index_cast {self._add(f'linalg.index {axis} : index', 'index')} : index to i32", "i32")
+
     def cast(self, value: str, dtype: str) -> str:
         """The value in another float or integer type; itself where the type is the same."""
         given = self.types[value]
@@ -211,12 +223,32 @@ class Function:
         letters = "abcdef"[: len(value.shape)]
         return self.elementwise(f"{letters}->{letters}", [value], [dtype], lambda _, taken: taken)[0]
 
-    def reduce_rows(self, value: Value, op: str, start: str) -> Value:
-        """The last axis reduced in f32 by `op` from `start`."""
+    def reduce(self, value: Value, maps: str, op: str, start: str) -> Value:
+        """Axes reduced in f32 by `op` from `start`, as in "mn->n"."""
+        read, written = maps.split("->")
         body = Body([value.dtype])
         body.types["%out0"] = "f32"
         total = body.binary(op, "%out0", body.cast("%in0", "f32"))
-        return self._generic("mn->m", "m|n", [value], [self._filled(value.shape[:-1], "f32", start)], body, [total])[0]
+        shape = tuple(extent for letter, extent in zip(read, value.shape, strict=True) if letter in written)
+        order = f"{written}|{''.join(letter for letter in read if letter not in written)}"
+        return self._generic(maps, order, [value], [self._filled(shape, "f32", start)], body, [total])[0]
+
+    def reduce_rows(self, value: Value, op: str, start: str) -> Value:
+        """The last axis reduced in f32 by `op` from `start`."""
+        return self.reduce(value, "mn->m", op, start)
+
+    def largest_places(self, value: Value) -> Value:
+        """Where along the last of two axes the largest elements are, the first of equal ones, as i32; a NaN is the largest."""
+        body = Body([value.dtype])
+        body.types |= {"%out0": value.dtype, "%out1": "i32"}
+        place = body.index_of(1)
+        more = body.compare("arith.cmpf ugt", "%in0", "%out0")
+        is_number = body.compare("arith.cmpf ord", "%out0", "%out0")
+        takes = body.binary("arith.andi", more, is_number)
+        largest, places = body.select(takes, "%in0", "%out0"), body.select(takes, place, "%out1")
+        lowest = {"f32": "0xFF800000", "f16": "0xFC00", "bf16": "0xFF80"}[value.dtype]
+        outs = [self._filled(value.shape[:1], value.dtype, lowest), self._filled(value.shape[:1], "i32", "0")]
+        return self._generic("mn->m,m", "m|n", [value], outs, body, [largest, places])[1]
 
     def text(self, *results: Value) -> str:
         """The whole function, returning `results`."""
