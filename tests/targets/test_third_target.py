@@ -93,7 +93,7 @@ def test_odd_products(dtype: str) -> None:
 
 @pytest.mark.parametrize(("rows", "columns"), [(45, 77), (3, 1000), (130, 5)])
 def test_reductions(rows: int, columns: int) -> None:
-    program = compiled(families.row_sums("f", "", rows, columns, "f32").text)
+    program = compiled(reductions.row_sums("f", "", rows, columns, "f32").text)
     assert right(program)
 
 
@@ -104,7 +104,7 @@ def test_random_programs() -> None:
         text = (
             families.matmul("f", "", m, n, k, random.choice(["f32", "bf16"]), transposed=random.choice([True, False])).text
             if number % 4
-            else families.softmax("f", "", m, n, "f32").text
+            else reductions.softmax("f", "", m, n, "f32").text
         )
         assert right(compiled(text)), f"{number}: {m} x {n} x {k}"
 

@@ -15,6 +15,7 @@ CASES = {
     "pixels of eight channels": Convolution("conv_2d_nhwc_hwcf", 2, (7, 5), 8, 20, (3, 3), low=(1, 1), tail="residual"),
     "every second pixel": Convolution("conv_2d_nhwc_fhwc", 1, (9, 11), 16, 33, (3, 2), (2, 2), (1, 2), (1, 0), (0, 1)),
     "channels first": Convolution("conv_2d_nchw_fchw", 2, (7, 5), 5, 20, (3, 3), low=(1, 1), tail="bias"),
+    "an edge where nothing is read": Convolution("conv_2d_nhwc_hwcf", 3, (14, 1), 8, 56, (2, 1), (3, 3), (2, 1), (1, 1), (0, 0)),
     "batch at run time": Convolution("conv_1d_nwc_wcf", 3, (17,), 24, 18, (3,), low=(1,), is_dynamic=True),
 }
 

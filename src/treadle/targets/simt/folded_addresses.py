@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import field
+from functools import reduce
 
 from treadle.codegen.llvm_text import I32, I64, Value, i32, i64
 from treadle.errors import InternalError
@@ -142,9 +143,10 @@ class FoldedAccess(Access):
             if dim in self.coordinates and self._told_by(dim) < 0:
                 condition = b.and_(condition, b.icmp("ult", self.coordinate(dim, group.coordinates[at]), self.view.sizes[dim]))
         for number in self._windows.checked:
-            axis, place = self._windows.axes[number], ctx.index_constant(0)
-            for part in parts:
-                place = b.add(place, part.places[number]) if number in part.places else place
+            axis = self._windows.axes[number]
+            places = [part.places[number] for part in parts if number in part.places]
+            # An axis that nothing walks has the one place 0, which may lie in the zeros around.
+            place = reduce(b.add, places) if places else ctx.index_constant(-axis.low)
             condition = b.and_(condition, b.icmp("ult", place, ctx.index_constant(axis.high - axis.low)))
         return condition
 
