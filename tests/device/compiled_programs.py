@@ -11,7 +11,7 @@ import numpy as np
 from device.sanitizer import run_named
 
 from treadle import driver
-from treadle.bench import families
+from treadle.bench import families, reductions
 from treadle.bench.workload import Workload
 from treadle.options import CompileOptions
 from treadle.sim.check import check

@@ -14,7 +14,7 @@ from targets.third_target import LANES, LOOM, LoomBackend, LoomDevice, Workgroup
 
 import treadle
 from treadle import driver
-from treadle.bench import families
+from treadle.bench import families, reductions
 from treadle.dialects.tile import KernelOp, shared_buffer_type, tile_of
 from treadle.driver import Program
 from treadle.ir.dialects import builtin
