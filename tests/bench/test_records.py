@@ -83,9 +83,12 @@ def test_options_as_text() -> None:
     assert options == CompileOptions(consumer_warpgroups=2, num_stages=4, tile=(128, 256, 64), f32_precision="tf32")
     assert options_from_plain(CompileOptions(), json.loads(json.dumps(plain_options(options)))) == options
     assert plain_options(CompileOptions()) == {}
+    assert parse_options(["split_reduction=4", "index_bits=64"]) == {"split_reduction": "4", "index_bits": 64}
 
 
-@pytest.mark.parametrize("text", ["num_stages", "ring=1", "num_stages=four", "verify=maybe", "tile=1,b", "f32_precision=half"])
+@pytest.mark.parametrize(
+    "text", ["num_stages", "ring=1", "num_stages=four", "verify=maybe", "tile=1,b", "f32_precision=half", "split_reduction=some"]
+)
 def test_options_that_are_none(text: str) -> None:
     with pytest.raises(TreadleError, match="TR822"):
         parse_options([text])

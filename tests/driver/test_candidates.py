@@ -108,3 +108,39 @@ def test_a_tile_that_the_instruction_does_not_divide_is_refused(target: str) -> 
     text = ContractionCase(256, 256, 256, "i8", "nt", "i32").text
     with pytest.raises(TreadleError, match=r"TR562.*extent along k is 16, no multiple of the (32|64)"):
         lower(Source(text, "tile.mlir"), target, CompileOptions(tile=(128, 128, 16), roles=False), None)
+
+
+SPLIT = ContractionCase(64, 96, 20000, "bf16", "nt", "bf16", "residual")
+
+
+def rejects_parts(monkeypatch: pytest.MonkeyPatch, *, all_of_them: bool = False) -> None:
+    """The kernels of what is split are those that merge parts, too: only one is left without."""
+
+    def assemble(self: Fussy, emitted: EmittedKernel) -> CompiledKernel:
+        if all_of_them or not emitted.symbol.endswith("_k0"):
+            raise KernelRejected(emitted.symbol, "registers do not hold the tile (999 registers)")
+        return NvidiaBackend.assemble(self, emitted)
+
+    monkeypatch.setattr(Fussy, "assemble", assemble)
+
+
+def test_a_split_whose_kernels_are_all_rejected_is_given_up(fussy: type[Fussy], monkeypatch: pytest.MonkeyPatch) -> None:
+    rejects_parts(monkeypatch)
+    found = lower(Source(SPLIT.text, "case.mlir"), "sm_90a", CompileOptions(tuned=False), None)
+    assert found.files
+    assert "no candidate is left; no reduction is split" in [remark.text for remark in found.remarks if remark.pass_name == NAME]
+    assert not any(remark.pass_name == "split-reduction" and remark.kind == "decision" for remark in found.remarks)
+
+
+def test_what_is_rejected_without_a_split_too_is_an_error(fussy: type[Fussy], monkeypatch: pytest.MonkeyPatch) -> None:
+    rejects_parts(monkeypatch, all_of_them=True)
+    with pytest.raises(TreadleError) as caught:
+        lower(Source(SPLIT.text, "case.mlir"), "sm_90a", CompileOptions(tuned=False), None)
+    assert "this is about the first" in str(caught.value)
+    assert "options" not in str(caught.value)
+
+
+def test_a_split_that_is_asked_for_stays(fussy: type[Fussy], monkeypatch: pytest.MonkeyPatch) -> None:
+    rejects_parts(monkeypatch)
+    with pytest.raises(TreadleError, match="split_reduction=4"):
+        lower(Source(SPLIT.text, "case.mlir"), "sm_90a", CompileOptions(tuned=False, split_reduction="4"), None)

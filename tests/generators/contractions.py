@@ -237,6 +237,13 @@ def _size(rng: random.Random, longest: int) -> int:
     return size if size < step else size // step * step
 
 
+_OPTIONS: tuple[tuple[str, tuple[Any, ...]], ...] = (
+    ("pipeline_stages", (0, 2, 3)),
+    ("persistent", ("always", "never")),
+    ("roles", (False,)),
+    ("split_reduction", ("off", "2", "3", "5", "16")),
+    ("form", ("roles", "swapped", "streaming", "tiles")),
+)
 _DYNAMIC = ("", "", "", "m", "mnk", "mnk", "n", "k", "mn")
 
 
@@ -247,8 +254,8 @@ def random_contraction(seed: int, *, longest: int = LONGEST, targets: Sequence[s
     element = rng.choice(ELEMENTS)
     result = rng.choice(_FP8_RESULTS if element in FP8 else _RESULTS[element])
     options: dict[str, Any] = {}
-    if rng.random() < 0.15:
-        name, values = rng.choice((("pipeline_stages", (0, 2, 3)), ("persistent", ("always", "never")), ("roles", (False,))))
+    if rng.random() < 0.25:
+        name, values = rng.choice(_OPTIONS)
         options[name] = rng.choice(values)
     return ContractionCase(
         m,

@@ -8,7 +8,8 @@ import pytest
 from sim.schedule.faults import kernel_of
 from sim.schedule.programs import PROGRAMS
 
-from treadle.bench.families import gated, matmul, softmax
+from treadle.bench.families import gated, matmul
+from treadle.bench.reductions import softmax
 from treadle.errors import TreadleError
 from treadle.machine import target_spec
 from treadle.options import CompileOptions

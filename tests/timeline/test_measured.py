@@ -6,7 +6,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from treadle.bench.families import matmul, softmax
+from treadle.bench.families import matmul
+from treadle.bench.reductions import softmax
 from treadle.dialects.stamp import CLOCK_BITS, HEADER
 from treadle.errors import TreadleError
 from treadle.options import CompileOptions

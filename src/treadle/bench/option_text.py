@@ -20,9 +20,11 @@ def parse_options(texts: Sequence[str]) -> dict[str, Any]:
         if not separator or name not in known:
             raise TreadleError(errors.COMPILE_OPTION, text=text, reason="no such option", known=", ".join(known))
         try:
-            found[name] = _read(name, value)
+            read = {name: _read(name, value)}
+            options_from_plain(_DEFAULTS, read)
         except ValueError as problem:
             raise TreadleError(errors.COMPILE_OPTION, text=text, reason=problem, known=", ".join(known)) from None
+        found |= read
     return found
 
 
@@ -37,7 +39,7 @@ def _read(name: str, text: str) -> Any:
         case tuple():
             return [int(part) for part in text.replace("x", ",").split(",") if part]
         case _:
-            if text not in CHOICES[name]:
+            if text not in CHOICES.get(name, (text,)):
                 raise ValueError(f"one of {', '.join(CHOICES[name])} is wanted")
             return text
 

@@ -1,11 +1,12 @@
 """Which candidate each kernel of a program is compiled with: the best, and behind it the next where the machine's tools reject its code.
 
 Models estimate what registers hold; only the tools know. A rejected kernel's program is lowered again with the kernel's next candidate, a
-remark says so, and only where none is left is it an error.
+remark says so. Where none is left and a reduction was split by choice, the program is lowered once more with none split, which makes other
+kernels; only behind that is it an error.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 
 from treadle.dialects.tile import KernelOp
 from treadle.errors import CODE_REJECTED, OPTION_REJECTED, KernelRejected, SourceLocation, TreadleError
@@ -22,6 +23,7 @@ _NO_CHOICES = ("f32_precision", "fp8_accumulation", "verify", "allow_unproven", 
 Place = Callable[[str], SourceLocation | None]
 """Where in the user's text a kernel is from."""
 _DECIDER = "set-kernel-form"
+_SPLITTER = "set-split-reduction"
 
 
 def chosen_options(options: CompileOptions) -> tuple[str, ...]:
@@ -36,7 +38,8 @@ def chosen_options(options: CompileOptions) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class Candidates:
-    """`numbers`: the candidate of each kernel that is not compiled with its best. `refusals`: remarks about the rejected ones.
+    """`options`: what the next attempt is lowered with. `numbers`: the candidate of each kernel that is not compiled with its best.
+    `refusals`: remarks about the rejected ones.
 
     A candidate is told by its `config`: the deciders give the last again where none is left.
     """
@@ -47,6 +50,7 @@ class Candidates:
     _tried: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     _first: dict[str, KernelRejected] = field(default_factory=dict[str, KernelRejected])
     _attempts: int = 1
+    _unsplit: bool = False
 
     def reject(self, found: Sequence[KernelRejected], configs: Mapping[str, str], remarks: Sequence[Remark], place: Place) -> None:
         """Go on to the next candidate of each rejected kernel. `configs`: of all kernels; `remarks`: of the attempt that has failed.
@@ -59,6 +63,8 @@ class Candidates:
             self._first.setdefault(kernel, rejected)
             tried, config = self._tried.setdefault(kernel, []), configs.get(kernel, "")
             if config in tried or self._attempts > MOST_ATTEMPTS:
+                if self._gives_up_splits(kernel, remarks, place):
+                    return
                 raise self._exhausted(kernel, place(kernel)) from rejected
             tried.append(config)
             number = self.numbers.get(kernel, 0)
@@ -67,8 +73,21 @@ class Candidates:
             what = f"candidate {number}{f' ({decided})' if decided else ''} is rejected: {rejected.reason}; candidate {number + 1} is next"
             self.refusals.append(Remark("refusal", NAME, kernel, what, place(kernel)))
 
+    def _gives_up_splits(self, kernel: str, remarks: Sequence[Remark], place: Place) -> bool:
+        """Whether the program is lowered with no reduction split from now on: once, where one was split by choice."""
+        split = any((remark.pass_name, remark.kind) == (_SPLITTER, "decision") for remark in remarks)
+        if not split or self._unsplit or self.options.split_reduction != "auto":
+            return False
+        self._unsplit, self._attempts = True, 1
+        self.options = replace(self.options, split_reduction="off")
+        self.refusals.append(Remark("refusal", NAME, kernel, "no candidate is left; no reduction is split", place(kernel)))
+        self.numbers.clear()
+        self._tried.clear()
+        return True
+
     def _exhausted(self, kernel: str, location: SourceLocation | None) -> TreadleError:
-        first, count, given = self._first[kernel], len(self._tried[kernel]), chosen_options(self.options)
+        first, count = self._first[kernel], len(self._tried[kernel])
+        given = chosen_options(replace(self.options, split_reduction="auto") if self._unsplit else self.options)
         if first.entry is not CODE_REJECTED and count == 1 and not given:
             return first
         behind = f" ({count} candidates were tried, this is about the first)" if count > 1 else ""

@@ -105,7 +105,7 @@ def lower(
             if loaded.level not in CHOOSING_LEVELS:
                 raise rejected[0]
             run.candidates.reject(rejected, _configs(module), log.remarks[start:], partial(_place_of, module))
-            log.remarks[start:] = run.candidates.refusals
+            log.remarks[start:], run.options = run.candidates.refusals, run.candidates.options
         run.lowered.remarks = tuple(log.remarks)
     if until is None:
         _add_files(run.lowered, module, kernels, target if simulated else spec.name)

@@ -11,7 +11,8 @@ from sim.schedule.programs import PROGRAMS
 from treadle import pipelines
 from treadle.analysis.recorded_agents import record_layout
 from treadle.analysis.spans import span_of
-from treadle.bench.families import gated, matmul, softmax
+from treadle.bench.families import gated, matmul
+from treadle.bench.reductions import softmax
 from treadle.dialects import dispatch, pipe, stamp, tile
 from treadle.frontends.mlir import load
 from treadle.ir.core import Block, Operation

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from transforms.form_programs import lowered, problem_of
 
-from treadle.bench.families import row_sums
+from treadle.bench.reductions import row_sums
 from treadle.ir.text import parse_module
 from treadle.options import CompileOptions
 from treadle.sim.check import check

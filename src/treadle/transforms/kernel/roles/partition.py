@@ -161,7 +161,7 @@ class Partition:
     def _keeps(self, op: Operation, role: Role) -> bool:
         """Whether a role executes an operation that is neither a copy nor a loop around one."""
         splits = self.split is not None and op in self.split.ops
-        return _is_scalar(op) or (splits if role == "splitter" else role == "consumer" and not splits)
+        return _is_scalar(op) or isinstance(op, tile.ViewOp) or (splits if role == "splitter" else role == "consumer" and not splits)
 
     def take_turn(
         self, copy: tile.CopyOp, ring: CopyRing, index: IndexBuilder, slots: Slots, consumer: tuple[SSAValue, Values] | None
@@ -178,7 +178,7 @@ class Partition:
             ranks = tuple(range(self.plan.cluster)) if op in self.shared else None
             if ranks is not None:
                 destination, offsets = _own_part(index, op, destination, offsets, self.plan.cluster)
-            made = tile.CopyOp(op.view, offsets, tile.ints(op.dims), destination, path=op.path.data, multicast=ranks)
+            made = tile.CopyOp(mapping.get(op.view, op.view), offsets, tile.ints(op.dims), destination, path=op.path.data, multicast=ranks)
             give_location(made, op.location)
             index.builder.insert(made)
 
