@@ -35,16 +35,21 @@ Equation = tuple[Key, tuple[tuple[int, int], ...]]
 
 
 class Class:
-    """One class, as constraints on forms. `loops`: the loops whose length has to be that of the run."""
+    """One class, as constraints on forms. `loops`: the loops whose length has to be that of the run.
+
+    `shared`: how often something was said of the class, whether it was new or not.
+    """
 
     def __init__(self, atoms: Atoms) -> None:
         self.atoms = atoms
         self.loops: set[int] = set()
+        self.shared = 0
         self._not_negative: dict[Key, None] = {}
         self._equations: dict[Equation, None] = {}
 
     def not_negative(self, form: Form) -> None:
         """The form is zero or more."""
+        self.shared += bool(form.terms or form.iterations)
         if form.iterations:
             self.loops |= form.loops
         if form.terms and not self.atoms.is_sum_of_remainders(form):
@@ -52,6 +57,7 @@ class Class:
 
     def zero(self, form: Form) -> None:
         """The form is zero."""
+        self.shared += bool(form.iterations)
         if form.iterations:
             self.loops |= form.loops
         self.pumped(form, ())
@@ -67,6 +73,7 @@ class Class:
 
     def pumped(self, form: Form, rounds: tuple[tuple[int, int], ...]) -> None:
         """The form is a sum of whole rounds: so many iterations each, as often as the pump of that number is used."""
+        self.shared += bool(form.terms or form.iterations or rounds)
         if form.terms or rounds:
             self._equations[form.key, rounds] = None
 

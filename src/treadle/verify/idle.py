@@ -11,6 +11,7 @@ from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import scf
 from treadle.verify.scalars import constant_value
 
+_ORDERED = ("sync.", "pipe.")
 _COMPUTED = ("arith.", "math.", "affine.", "tile.", "scf.yield")
 
 
@@ -22,7 +23,14 @@ def idle_operations(
     `is_tracked`: whether what an operation accesses, or a queued result that it uses, has to be ordered. `deciding`: the values that slots,
     parities, bounds and branches are computed from where these loops and branches are idle.
     """
-    idle = {op for op in ops if isinstance(op, scf.ForOp | scf.IfOp) and all(_is_idle(inner, is_tracked) for inner in op.walk())}
+    busy: set[Operation] = set()
+    for op in ops:
+        if op not in busy and not _is_idle(op, is_tracked):
+            around: Operation | None = op
+            while around is not None and around not in busy:
+                busy.add(around)
+                around = around.parent_op()
+    idle = {op for op in ops if isinstance(op, scf.ForOp | scf.IfOp) and op not in busy}
     while True:
         values = deciding(idle)
         used = {op for op in idle if any(result in values for result in op.results)}
@@ -32,8 +40,9 @@ def idle_operations(
 
 
 def _is_idle(op: Operation, is_tracked: Callable[[Operation], bool]) -> bool:
-    values = (*op.operands, *op.results)
-    if is_tracked(op) or any(is_shared(value.type) or isinstance(value.type, sync.MbarrierType) for value in values):
+    if op.name.startswith(_ORDERED) or is_tracked(op):
+        return False
+    if any(is_shared(value.type) or isinstance(value.type, sync.MbarrierType) for value in (*op.operands, *op.results)):
         return False
     match op:
         case scf.ForOp():

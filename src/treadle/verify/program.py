@@ -80,10 +80,15 @@ class Program:
         self.index: dict[Operation, int] = {op: at for at, op in enumerate(self.ops)}
         self._effects: dict[Operation, tuple[Effect, ...]] = {op: op.effects() for op in self.ops if isinstance(op, HasEffects)}
         self._by_kind: dict[type[Operation], list[Operation]] = {}
+        by_type: dict[type[Operation], list[Operation]] = {}
         for op in self.ops:
-            for kind in type(op).__mro__:  # a class of ours may stand for one of upstream
+            by_type.setdefault(type(op), []).append(op)
+        for made, ops in by_type.items():
+            for kind in made.__mro__:  # a class of ours may stand for one of upstream
                 if issubclass(kind, Operation):
-                    self._by_kind.setdefault(kind, []).append(op)
+                    self._by_kind[kind] = self._by_kind.get(kind, []) + ops
+        for found in self._by_kind.values():
+            found.sort(key=self.index.__getitem__)
         self.queues = {queue.name: queue for queue in self.spec.queues}
         self.queue_names: dict[str, str] = {queue.role: queue.name for queue in self.spec.queues}
         self.local_queue = self.queue_names.get("local", "")
@@ -238,6 +243,8 @@ class Program:
         """Whether an operation uses or leaves queued results, or accesses what has to be ordered."""
         if op in self.held or any(value in self.registers for value in (*op.operands, *op.results)):
             return True
+        if op not in self._effects:
+            return False
         effects = [effect for effect in self.effects(op) if not isinstance(effect.resource.type, builtin.TensorType)]
         pointers = [pointer_of(e.resource) for e in effects]
         return any(pointer is None or pointer in self.tracked_pointers for pointer in pointers)
