@@ -25,11 +25,11 @@ def idle_operations(
     """
     busy: set[Operation] = set()
     for op in ops:
-        if op not in busy and not _is_idle(op, is_tracked):
-            around: Operation | None = op
-            while around is not None and around not in busy:
-                busy.add(around)
-                around = around.parent_op()
+        if op.name.startswith(_ORDERED):
+            _note(busy, op)
+    for op in ops:  # of those that stand in loops and branches alone of which nothing is known yet
+        if op not in busy and (isinstance(op, scf.ForOp | scf.IfOp) or op.parent_op() not in busy) and not _is_idle(op, is_tracked):
+            _note(busy, op)
     idle = {op for op in ops if isinstance(op, scf.ForOp | scf.IfOp) and op not in busy}
     while True:
         values = deciding(idle)
@@ -39,8 +39,15 @@ def idle_operations(
         idle -= used  # what is within them may still be idle, unless it decides about their results
 
 
+def _note(busy: set[Operation], op: Operation) -> None:
+    around: Operation | None = op
+    while around is not None and around not in busy:
+        busy.add(around)
+        around = around.parent_op()
+
+
 def _is_idle(op: Operation, is_tracked: Callable[[Operation], bool]) -> bool:
-    if op.name.startswith(_ORDERED) or is_tracked(op):
+    if is_tracked(op):
         return False
     if any(is_shared(value.type) or isinstance(value.type, sync.MbarrierType) for value in (*op.operands, *op.results)):
         return False
