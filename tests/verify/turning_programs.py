@@ -6,7 +6,7 @@ from verify.class_programs import TILE, binary, compared, looped, text
 
 def _skipped_fourth(*, quotient_first: bool) -> str:
     """The barrier is left out in every fourth iteration, told by the remainder of a quotient that is compared elsewhere, too."""
-    elsewhere = (compared("%z", "slt", "%q", "%n"), "scf.if %z {\n}")
+    elsewhere = (compared("%z", "slt", "%q", "%n"), 'scf.if %z {\n  sync.sched_fence ["alu"]\n}')
     remainder = (binary("%f", "muli", "%q", "%c4"), binary("%d", "subi", "%i", "%f"), compared("%skip", "eq", "%d", "%c3"))
     lines = (*elsewhere, *remainder) if quotient_first else (*remainder, *elsewhere)
     return looped(binary("%q", "divui", "%i", "%c4"), *lines, numbers=(4,))

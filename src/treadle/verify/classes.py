@@ -20,31 +20,44 @@ SIMPLE_PIECES = 8
 SMALL, LARGER = 64, 8192
 NEARLY = 16
 """Of large values one is taken that is larger than the least by such a part of it at most."""
+FEW_PARTS = 8
 QUADRATIC = 32
 """From about so many pieces on a question takes as long as there are pairs of them."""
+MAX_COLUMNS = 20
+"""Quotients and counts of rounds of a class: with more of them each step of the library takes too long, of which it counts nothing."""
+FEW_QUOTIENTS = 12
+"""With more quotients it takes longer to look for equalities than they save."""
+ROWS_TIMES_CUBED_COLUMNS = 300
+"""A class of so many constraints costs as much as a piece."""
 Key = tuple[Terms, int]
 Equation = tuple[Key, tuple[tuple[int, int], ...]]
 """A form that is the sum of (pump, iterations of one of its rounds), each pump with its own count of rounds."""
 
 
 class Class:
-    """One class, as constraints on forms. `loops`: the loops whose length has to be that of the run."""
+    """One class, as constraints on forms. `loops`: the loops whose length has to be that of the run.
+
+    `shared`: how often something was said of the class, whether it was new or not.
+    """
 
     def __init__(self, atoms: Atoms) -> None:
         self.atoms = atoms
         self.loops: set[int] = set()
+        self.shared = 0
         self._not_negative: dict[Key, None] = {}
         self._equations: dict[Equation, None] = {}
 
     def not_negative(self, form: Form) -> None:
         """The form is zero or more."""
+        self.shared += bool(form.terms or form.iterations)
         if form.iterations:
             self.loops |= form.loops
-        if form.terms:
+        if form.terms and not self.atoms.is_sum_of_remainders(form):
             self._not_negative[form.key] = None
 
     def zero(self, form: Form) -> None:
         """The form is zero."""
+        self.shared += bool(form.iterations)
         if form.iterations:
             self.loops |= form.loops
         self.pumped(form, ())
@@ -60,6 +73,7 @@ class Class:
 
     def pumped(self, form: Form, rounds: tuple[tuple[int, int], ...]) -> None:
         """The form is a sum of whole rounds: so many iterations each, as often as the pump of that number is used."""
+        self.shared += bool(form.terms or form.iterations or rounds)
         if form.terms or rounds:
             self._equations[form.key, rounds] = None
 
@@ -98,10 +112,25 @@ class Class:
             total = " + ".join(f"{each} * k{pump}" for pump, each in rounds) or "0"
             parts.append(f"{text(*form, names)} = {total}")
             pumps |= dict.fromkeys(pump for pump, _ in rounds)
+        parts += [f"k{pump} >= 0" for pump in pumps]
         if not pumps:
-            return " and ".join(parts) or "true"
-        bounds = "".join(f" and k{pump} >= 0" for pump in pumps)
-        return f"(exists {', '.join(f'k{pump}' for pump in pumps)} : {' and '.join(parts)}{bounds})"
+            return _all_of(parts) if parts else "true"
+        return f"(exists {', '.join(f'k{pump}' for pump in pumps)} : {_all_of(parts)})"
+
+    def size(self) -> tuple[int, int, int]:
+        """Constraints; quotients in them; quotients and counts of rounds."""
+        forms = [*self._not_negative, *(form for form, _ in self._equations)]
+        quotients = len(self.atoms.quotients_in([atom for terms, _ in forms for atom, _ in terms]))
+        pumps = {pump for _, rounds in self._equations for pump, _ in rounds}
+        return len(forms) + len(pumps) + 2 * quotients, quotients, quotients + len(pumps)
+
+
+def _all_of(parts: Sequence[str]) -> str:
+    """The conjunction, halved again and again: in a row, the library would make a set of each part and all before it."""
+    if len(parts) <= FEW_PARTS:
+        return " and ".join(parts)
+    middle = len(parts) // 2
+    return f"({_all_of(parts[:middle])} and {_all_of(parts[middle:])})"
 
 
 def _solvable(sums: list[tuple[int, tuple[tuple[int, int], ...]]], known: Mapping[int, int]) -> bool:
@@ -230,9 +259,14 @@ class UncoveredSet:
 
     def remove(self, covered: Class) -> None:
         """Leave out the members of a class."""
+        rows, quotients, columns = covered.size()
+        self.cost += rows * columns**3 // ROWS_TIMES_CUBED_COLUMNS
+        if columns > MAX_COLUMNS:
+            raise TooHard
         with self._bounded():
             # Where sizes of a piece are numbers, quotients of them are, too: pieces become fewer and simpler.
-            self._left = self._left.subtract(self._of(covered.text(self._names)).detect_equalities())
+            taken = self._of(covered.text(self._names))
+            self._left = self._left.subtract(taken.detect_equalities() if quotients <= FEW_QUOTIENTS else taken)
             if self._left.n_basic_set() > SIMPLE_PIECES:
                 self._left = self._left.detect_equalities()
             if self._left.n_basic_set() > self._many:

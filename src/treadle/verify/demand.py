@@ -55,12 +55,12 @@ class _Demands:
         self._work: list[SSAValue] = []
         for value in _roots(program):
             self._ask(value, FULL)
-        for loop in program.all(scf.ForOp):
+        for loop in program.loops:
             self._ask_parts(add(self._form(loop.ub), self._form(loop.lb), -1), FULL)
             self._ask(loop.step, FULL)
         for value, modulus in besides:
             self._ask(value, modulus)
-        for loop in program.all(scf.ForOp):
+        for loop in program.loops:
             facts = points.of(loop)
             for turn in facts.signs:
                 self._ask_sum(turn)
@@ -169,7 +169,7 @@ def _roots(program: Program) -> list[SSAValue]:
     for kind in (pipe.SlotOp, pipe.PartOp, sync.MbarrierSlotOp, sync.WaitPhaseOp):
         for op in program.all(kind):
             found += op.operands
-    found += [op.cond for op in program.all(scf.IfOp) if op not in program.quiet]
+    found += [op.cond for op in program.branches]
     found += program.places
     return [v for v in found if not isinstance(v.owner, tile.AllocOp)]
 

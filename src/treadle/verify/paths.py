@@ -163,6 +163,8 @@ class _Way:
         """Go through operations."""
         state, registers = self.paths.state, self.paths.program.registers
         for op in ops:
+            if op in self.paths.program.idle:
+                continue
             if isinstance(op, scf.IfOp | scf.ForOp) and any(result in registers for result in op.results):
                 raise NotFollowed
             if isinstance(op, scf.IfOp):

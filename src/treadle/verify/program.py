@@ -3,7 +3,7 @@
 Register tiles are tokens here; scalars matter where a slot, a parity, a loop bound or a branch depends on them, and nowhere else.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 from typing import TypeVar, cast
 
@@ -16,6 +16,7 @@ from treadle.ir.core import Block, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
 from treadle.machine import TargetSpec, target_spec
 from treadle.records import Record
+from treadle.verify.idle import idle_operations
 from treadle.verify.regions import Buffer
 from treadle.verify.structure import check_structure
 
@@ -68,7 +69,7 @@ class Program:
 
     `stores`: stores to arrays that are only written are held against one another too. `quiet`: conditionals in which register tiles are
     computed from others and nothing else is done; which way they go is not looked at, for all that they read must be there. They are none
-    where `follows_all`.
+    where `follows_all`. `idle`: loops and branches that are not followed (`idle.py`); `loops`, `branches`: those that are.
     """
 
     def __init__(self, kernel: tile.KernelOp, spec: TargetSpec | None = None, *, stores: bool = False, follows_all: bool = False) -> None:
@@ -79,10 +80,15 @@ class Program:
         self.index: dict[Operation, int] = {op: at for at, op in enumerate(self.ops)}
         self._effects: dict[Operation, tuple[Effect, ...]] = {op: op.effects() for op in self.ops if isinstance(op, HasEffects)}
         self._by_kind: dict[type[Operation], list[Operation]] = {}
+        by_type: dict[type[Operation], list[Operation]] = {}
         for op in self.ops:
-            for kind in type(op).__mro__:  # a class of ours may stand for one of upstream
+            by_type.setdefault(type(op), []).append(op)
+        for made, ops in by_type.items():
+            for kind in made.__mro__:  # a class of ours may stand for one of upstream
                 if issubclass(kind, Operation):
-                    self._by_kind.setdefault(kind, []).append(op)
+                    self._by_kind[kind] = self._by_kind.get(kind, []) + ops
+        for found in self._by_kind.values():
+            found.sort(key=self.index.__getitem__)
         self.queues = {queue.name: queue for queue in self.spec.queues}
         self.queue_names: dict[str, str] = {queue.role: queue.name for queue in self.spec.queues}
         self.local_queue = self.queue_names.get("local", "")
@@ -99,7 +105,9 @@ class Program:
         self.held = self._held()
         self.released = self._released()
         self.places = self._places()
-        self.deciding = self._deciding()
+        self.idle, self.deciding = idle_operations(self.ops, self._is_tracked, self._deciding)
+        self.loops = [op for op in self.all(scf.ForOp) if op not in self.idle]
+        self.branches = [op for op in self.all(scf.IfOp) if op not in self.idle and op not in self.quiet]
         self.unknowns = self._unknowns()
         self.most_pending = self._most_pending()
         self.depth = self._depth()
@@ -231,14 +239,25 @@ class Program:
                 found[end] = (*found.get(end, ()), number)
         return found
 
-    def _roots(self) -> list[SSAValue]:
+    def _is_tracked(self, op: Operation) -> bool:
+        """Whether an operation uses or leaves queued results, or accesses what has to be ordered."""
+        if op in self.held or any(value in self.registers for value in (*op.operands, *op.results)):
+            return True
+        if op not in self._effects:
+            return False
+        effects = [effect for effect in self.effects(op) if not isinstance(effect.resource.type, builtin.TensorType)]
+        pointers = [pointer_of(e.resource) for e in effects]
+        return any(pointer is None or pointer in self.tracked_pointers for pointer in pointers)
+
+    def _roots(self, idle: Set[Operation]) -> list[SSAValue]:
         roots: list[SSAValue] = []
         for kind in _DECIDED:
             for op in self.all(kind):
                 roots += op.operands
         for op in self.all(scf.ForOp):
-            roots += [op.lb, op.ub, op.step]
-        roots += [op.cond for op in self.all(scf.IfOp) if op not in self.quiet]
+            if op not in idle:
+                roots += [op.lb, op.ub, op.step]
+        roots += [op.cond for op in self.all(scf.IfOp) if op not in self.quiet and op not in idle]
         return [*roots, *self.places]
 
     def _places(self) -> tuple[SSAValue, ...]:
@@ -246,10 +265,10 @@ class Program:
         operands = dict.fromkeys(value for op in self.ops for value in op.operands)
         return tuple(value for value in operands if is_shared(value.type) or isinstance(value.type, sync.MbarrierType))
 
-    def _deciding(self) -> frozenset[SSAValue]:
-        """Values that slots, parities, bounds and branches are computed from."""
+    def _deciding(self, idle: Set[Operation]) -> frozenset[SSAValue]:
+        """Values that slots, parities, bounds and branches are computed from where these are idle."""
         found: set[SSAValue] = set()
-        work = self._roots()
+        work = self._roots(idle)
         while work:
             value = work.pop()
             if value in found:

@@ -1,6 +1,6 @@
 """Loops that a run comes to again with the same inputs, in another iteration of an outer loop or in another run: followed once.
 
-Only where nothing that the loop computes or starts with depends on sizes and workgroups: then it decides nothing about the class either.
+Only where nothing that the loop starts with depends on sizes and workgroups, and it said nothing of the class: so it does the next time.
 """
 
 from treadle.dialects import sync
@@ -28,7 +28,7 @@ def remembered(state: State, op: scf.ForOp, follow: Step) -> Step:
     inner = [each for each in op.walk() if each is not op]
     blocks = [block for each in op.walk() for region in each.regions for block in region.blocks]
     made = {value for each in inner for value in each.results} | {value for block in blocks for value in block.args}
-    if not made.isdisjoint(state.unknowns.varies):
+    if not made.isdisjoint(unknown for each in state.unknowns.all for unknown in each.values):
         return follow
     used = dict.fromkeys(value for each in op.walk() for value in each.operands if value not in made and _matters(state, value))
     inputs, results = [state.place(value) for value in used], [state.place(value) for value in op.results]
@@ -41,13 +41,17 @@ def remembered(state: State, op: scf.ForOp, follow: Step) -> Step:
         key = (state.group, state.rank, *[state.env[at] for at in inputs])
         found = known.get(key)
         if found is None:
-            found = known[key] = _followed(state, results, follow)
+            shared = state.covered.shared
+            found = _followed(state, results, follow)
+            if state.covered.shared == shared and all(state.symbols[at] is None and state.reasons[at] is None for at in results):
+                known[key] = found
+        else:
+            for at, value in found.results:
+                state.put(at, value)
         state.out += found.nodes
         state.loop_of |= found.loop_of
         for loop, count in found.trips.items():
             state.trips[loop] = max(count, state.trips.get(loop, 0))
-        for at, value in found.results:
-            state.put(at, value)
 
     return run
 

@@ -1,7 +1,5 @@
 """The state of a run, in numbers that do not grow with time: who knows what about every access in flight, phases, meetings."""
 
-from collections.abc import Iterator
-
 from treadle.verify.barriers import Barriers
 from treadle.verify.clocks import Agent, Clock, Components, Record
 from treadle.verify.orders import fence_token, needs_fence
@@ -61,9 +59,11 @@ class RunStates:
         barriers, components, workgroups = self.barriers, self.components, self.cluster.workgroups
         clocks: list[Clock] = [agent.clock for agent in agents]  # whoever waits for roles to end knows less than all of these
         for phases in barriers.phases:
-            clocks += [phases.clock, *phases.completions.values()]
+            if phases.clock:  # who has come to nothing knows of nothing, which is said below
+                clocks.append(phases.clock)
+            clocks += phases.completions.values()
             clocks += [clock for value in phases.parts.values() for clock in value]
-        clocks += [meeting.clock for meeting in barriers.named.values()]
+        clocks += [meeting.clock for meeting in barriers.named.values() if meeting.clock]
         knowledge = _Knowledge(clocks, len(agents), components.size)
         found: list[object] = [agent.state(barriers.phases_left(agent), self.oldest) for agent in agents]
         for at, phases in enumerate(barriers.phases):
@@ -73,24 +73,23 @@ class RunStates:
                 for count, waiting in phases.waiters.items()
                 for waiter, time, _ in waiting
             ]
-            found.append((phases.completed & 1, phases.arrived, phases.announced, phases.delivered, len(phases.completions), parts))
+            counts = phases.arrived, phases.announced, phases.delivered, bool(phases.clock), len(phases.completions)
+            found.append((phases.completed & 1, *counts, parts))
             found += [tuple(sorted(waits)), knowledge.lags(components.mbarrier + at, phases.completed)]
             if components.passed != components.mbarrier:
                 found.append(knowledge.lags(components.passed + at, phases.completed))
         for (rank, name), meeting in barriers.named.items():
-            found.append((rank, name, meeting.warps, meeting.needed, tuple([a.number for a in meeting.came])))
+            found.append((rank, name, meeting.warps, meeting.needed, bool(meeting.clock), tuple([a.number for a in meeting.came])))
             found.append(knowledge.of_agents(components.meeting(rank, name), meeting.over))
         found.append(tuple(sorted(self._records(knowledge))))
         found += [workgroup.memory.written.state() for workgroup in workgroups]
         return tuple(found)
 
-    def _records(self, knowledge: _Knowledge) -> Iterator[tuple[object, ...]]:
+    def _records(self, knowledge: _Knowledge) -> list[tuple[object, ...]]:
         """Every access in flight or to be ordered after: whose it is, its age, who knows of it and of its fence."""
-        for workgroup in self.cluster.workgroups:
-            for record in workgroup.memory.records():
-                yield self._record(record, knowledge, workgroup.rank)
-        for record in self.cluster.arrays.records():
-            yield *self._record(record, knowledge, -1), self.cluster.arrays.age(record)
+        of, arrays = self._record, self.cluster.arrays
+        found = [of(record, knowledge, workgroup.rank) for workgroup in self.cluster.workgroups for record in workgroup.memory.records()]
+        return found + [(*of(record, knowledge, -1), arrays.age(record)) for record in arrays.records()]
 
     def _record(self, record: Record, knowledge: _Knowledge, rank: int) -> tuple[object, ...]:
         oldest, base = self.oldest, self.components.mbarrier

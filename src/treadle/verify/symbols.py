@@ -4,7 +4,7 @@ A form holds for all members of a class of unknown values; a number that every m
 are atoms of their own, so that remainders and numbers of steps are forms too.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 Terms = tuple[tuple[int, int], ...]
 """Atoms with their factors, sorted by atom."""
@@ -128,6 +128,27 @@ class Atoms:
     def remainder(self, form: Form, divisor: int) -> Form:
         """`form - divisor * floor(form / divisor)`."""
         return combined(form, self.quotient(form, divisor), -divisor)
+
+    def is_sum_of_remainders(self, form: Form) -> bool:
+        """Whether a form is zero or more because it is a sum of remainders and a constant."""
+        left = form
+        for atom, count in form.terms:
+            if atom >= self.unknowns and count < 0:
+                divided, divisor = self._quotients[atom - self.unknowns]
+                if count % divisor:
+                    return False
+                left = combined(left, self.remainder(divided, divisor), count // divisor)
+        return not left.terms and left.constant >= 0
+
+    def quotients_in(self, atoms: Iterable[int]) -> set[int]:
+        """The quotients among atoms, and those in them."""
+        found, work = set[int](), list(atoms)
+        while work:
+            atom = work.pop()
+            if atom >= self.unknowns and atom not in found:
+                found.add(atom)
+                work += [inner for inner, _ in self._quotients[atom - self.unknowns][0].terms]
+        return found
 
     def value(self, terms: Terms, constant: int, values: Sequence[int]) -> int:
         """The value of a form for these values of the unknowns."""

@@ -76,6 +76,8 @@ class Tracer:
         return [step for op in block.ops for step in self._steps_of(op)]
 
     def _steps_of(self, op: Operation) -> list[Step]:
+        if op in self.program.idle:
+            return []
         if (control := self._control.get(op.name)) is not None:
             return [control(op)]
         if op.name.startswith("arith.") and not any(v in self.program.registers for v in op.operands):
@@ -154,7 +156,7 @@ class Tracer:
             return self._asked
         found = self._less_asked.get((unused, chosen))
         if found is None:
-            results = [(value, self._asked[value]) for op in self.program.all(scf.ForOp) for value in op.results if value in self._asked]
+            results = [(value, self._asked[value]) for op in self.program.loops for value in op.results if value in self._asked]
             if chosen:
                 results += self._carried(self._demands(unused, frozenset()))
             found = self._less_asked[unused, chosen] = demands(self.program, self.points, unused, results, dict(chosen))
@@ -162,7 +164,7 @@ class Tracer:
 
     def _carried(self, asked: Mapping[SSAValue, int]) -> list[tuple[SSAValue, int]]:
         """What is asked of carried values that iterations do not know from their number: they go on to where other operands are chosen."""
-        loops = [(op, self.points.of(op).steps) for op in self.program.all(scf.ForOp)]
+        loops = [(op, self.points.of(op).steps) for op in self.program.loops]
         values = [value for op, steps in loops for at, value in enumerate(op.body.block.args[1:]) if at not in steps]
         return [(value, asked[value]) for value in values if value in asked]
 

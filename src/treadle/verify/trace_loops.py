@@ -180,6 +180,7 @@ class LoopSteps:
 
     def _add_node(self, segments: list[Segment], lengths: list[Form]) -> None:
         state = self.state
+        state.covered.shared += any(form.terms for form in lengths)
         if not any(ids for segment in segments for ids in segment.iterations):
             self._note_silent(segments, lengths)
             return

@@ -129,6 +129,7 @@ class State:
         """Something depends on a value with this reason: the class shares it."""
         if reason is None:
             return
+        self.covered.shared += 1
         work = [reason]
         weights: dict[Reason, int] = {}
         while work:
@@ -156,6 +157,7 @@ class State:
 
     def share(self, constraint: Constraint) -> None:
         """The class has this in common."""
+        self.covered.shared += 1
         form, op, value = constraint.form, constraint.op, constraint.value
         match constraint.kind:
             case "sign":
@@ -229,5 +231,6 @@ class State:
         self.covered.zero(Form(rest.terms, rest.constant - (value - form.constant) % modulus))
 
     def _note(self, form: Form, op: Operation) -> None:
+        self.covered.shared += bool(form.iterations)
         for loop, _ in form.iterations:
             self.blame.setdefault(loop, op)

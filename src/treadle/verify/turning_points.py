@@ -277,7 +277,7 @@ class TurningPoints:
     def _is_idle(self, op: Operation) -> bool:
         """Whether nothing depends on an operation's results, nor on itself."""
         decides = isinstance(op, scf.ForOp | scf.IfOp | scf.YieldOp | pipe.SlotOp | pipe.PartOp | sync.MbarrierSlotOp | sync.WaitPhaseOp)
-        decides = decides and op not in self.program.quiet
+        decides = decides and op not in self.program.quiet and op not in self.program.idle
         return not decides and not any(result in self.program.deciding for result in op.results)
 
     def _innermost(self, form: Linear) -> scf.ForOp | None:

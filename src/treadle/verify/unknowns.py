@@ -59,7 +59,7 @@ class Unknowns:
         for value in self.program.deciding:
             for source in sources_of(value):
                 users.setdefault(source, []).append(value)
-        for loop in self.program.all(scf.ForOp):
+        for loop in self.program.loops:
             number = loop.body.block.args[0]
             facts = points.of(loop)
             for source in (loop.ub, *(value for turn in (*facts.turns(facts.covered), *facts.signs) for value, _ in turn.rest)):
