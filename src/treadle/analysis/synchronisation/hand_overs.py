@@ -23,8 +23,8 @@ from treadle.records import dataclass
 class Visit:
     """One use of a slot by a role: in `block`, from `first` to `last`, operations of it. `places`: the `pipe.slot`s that name the slot.
 
-    `copies`: the bulk copies into it. `fills`: something is written to it. `is_async`, `is_generic`: something goes through the async
-    proxy, the generic one.
+    `copies`: the bulk copies into it. `fills`: something is written to it. `is_async`, `is_generic`: something goes through the async proxy,
+    the generic one.
     """
 
     role: int
