@@ -17,11 +17,10 @@ Kind = Literal["access", "move", "commit", "wait", "barrier", "cluster", "named"
 class Access:
     """One access of an event. `queue`: "" for program order, "mbarrier", or the queue whose wait retires it.
 
-    `effect`: of an access to a global array, the effect that it is (the region is then the whole array). `may_be_overtaken`: a read of
-    shared memory by the threads, in a kernel in which the async proxy writes there.
+    `effect`: of an access to a global array, the effect that it is (the region is then the whole array).
     """
 
-    __slots__ = ("effect", "in_local_order", "is_async", "is_write", "may_be_overtaken", "part", "queue", "region")
+    __slots__ = ("effect", "in_local_order", "is_async", "is_write", "part", "queue", "region")
 
     def __init__(
         self,
@@ -32,9 +31,7 @@ class Access:
         part: Part | None,
         in_local_order: bool,
         effect: Effect | None = None,
-        may_be_overtaken: bool = False,
     ) -> None:
-        self.may_be_overtaken = may_be_overtaken
         self.region, self.is_write, self.is_async = region, is_write, is_async
         self.queue, self.part, self.in_local_order, self.effect = queue, part, in_local_order, effect
 

@@ -18,7 +18,6 @@ class Footprints:
         self._regions: dict[object, Region] = {}
         self._arrays: dict[SSAValue, Region] = {}
         self._global: dict[tuple[Operation, Effect], Access] = {}
-        self._has_async_fills = any(isinstance(op, tile.CopyOp) and op.is_bulk for op in program.kernel.walk())
 
     def access(self, op: Operation, effect: Effect, place: object) -> Access:
         """An effect on shared memory at `place`, or on a global array."""
@@ -26,10 +25,7 @@ class Footprints:
         if not isinstance(place, BufferRef):
             return self._of_array(op, effect, queue)
         region, is_local = self._shared(effect, place), effect.queue == "local"
-        is_write, is_async = effect.access == "write", effect.proxy == "async"
-        may_be_overtaken = self._has_async_fills and not is_write and not is_async
-        part = part_of(op, effect, region)
-        return Access(region, is_write, is_async, queue, part, is_local, may_be_overtaken=may_be_overtaken)
+        return Access(region, effect.access == "write", effect.proxy == "async", queue, part_of(op, effect, region), is_local)
 
     def _shared(self, effect: Effect, place: BufferRef) -> Region:
         buffer, slots, corner = place.buffer, place.slots, place.corner

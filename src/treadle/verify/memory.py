@@ -62,7 +62,7 @@ class Memory:
             if not (is_write or earlier.is_write):
                 continue
             is_over = record.component < size and clock[record.component] >= record.value
-            if not is_over or (is_async and not earlier.is_async):
+            if not is_over or (is_async and earlier.is_write and not earlier.is_async):
                 self._compare(record, agent, event, access)
 
     def _compare(self, record: Record, agent: Agent, event: Event, access: Access) -> None:

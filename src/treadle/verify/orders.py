@@ -1,4 +1,4 @@
-"""When one access happened before another, and when the async proxy may come after it."""
+"""When one access happened before another, and when the async proxy sees what it wrote."""
 
 from treadle.verify.clocks import Agent, Clock, Components, Record, reached
 from treadle.verify.events import Access
@@ -12,14 +12,12 @@ def is_ordered(record: Record, agent: Agent, access: Access) -> bool:
 
 
 def needs_fence(access: Access) -> bool:
-    """Whether the async proxy may come after an access only behind a fence: it would not see what was written, and its write may overtake
-    a read that is complete for the threads (PTX ISA, "Async proxy": accesses by other proxies are ordered by a proxy fence alone).
-    """
-    return access.may_be_overtaken or (access.is_write and not access.is_async)
+    """Whether the async proxy sees what an access did only after a fence."""
+    return access.is_write and not access.is_async
 
 
 def fence_token(components: Components, record: Record) -> tuple[int, int] | None:
-    """What says that an agent fenced its generic access after it was done; None where it does not know yet that it is done."""
+    """What says that the writer fenced a generic write after it was done; None where it does not know yet that it is done."""
     if record.done < 0:
         retired = record.agent.retired.get(record.access.queue, ())
         record.done = next((time for count, time in retired if count >= record.value), -1)
@@ -29,7 +27,7 @@ def fence_token(components: Components, record: Record) -> tuple[int, int] | Non
 
 
 def is_fenced(components: Components, record: Record, clock: Clock) -> bool:
-    """Whether an agent fenced its generic access after it was done, and whoever has the clock knows."""
+    """Whether the writer fenced a generic write after it was done, and whoever has the clock knows."""
     token = fence_token(components, record)
     return token is not None and reached(clock, *token)
 

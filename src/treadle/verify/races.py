@@ -37,27 +37,21 @@ def report_race(
 def report_fence(
     reports: Reports, record: Record, agent: Agent, event: Event, access: Access, *, of: str = "", witness: tuple[str, ...] = ()
 ) -> None:
-    """An access through the async proxy that may not see what was written through the generic one, or overtakes what is read there."""
+    """An access through the async proxy that may not see what was written through the generic one."""
     proxy = "async_shared" if access.effect is None else "async_global"
     first, second = reports.place(record.agent, record.event, record.iteration), reports.place(agent, event)
-    where, name = access.region.describe() + of, record.event.op.name
-    hazard = f"may not see what {name} wrote" if record.access.is_write else f"may overtake what {name} reads"
-    steps = (
-        ("writes through the generic proxy", "goes past the generic proxy and finds the old bytes")
-        if record.access.is_write
-        else ("reads through the generic proxy", "goes past the generic proxy and replaces bytes that are still to be read")
-    )
+    where = access.region.describe() + of
     reports.report(
         "V4",
-        f"{event.op.name} accesses {where} through the async proxy, which {hazard}",
+        f"{event.op.name} accesses {where} through the async proxy, which may not see what {record.event.op.name} wrote",
         agent,
         event,
         first=first,
         memory=where,
         missing=f'sync.fence "{proxy}" by {record.agent.strand.name} after the first, ordered before the second',
         steps=(
-            first.describe() + f": {steps[0]}",
-            second.describe() + f": {steps[1]}",
+            first.describe() + ": writes through the generic proxy",
+            second.describe() + ": goes past the generic proxy and finds the old bytes",
             *witness,
         ),
     )

@@ -23,8 +23,7 @@ from treadle.records import dataclass
 class Visit:
     """One use of a slot by a role: in `block`, from `first` to `last`, operations of it. `places`: the `pipe.slot`s that name the slot.
 
-    `copies`: the bulk copies into it. `fills`: something is written to it. `is_async`, `is_generic`: something goes through the async proxy,
-    the generic one.
+    `copies`: the bulk copies into it. `fills`: something is written to it. `is_async`: something goes through the async proxy.
     """
 
     role: int
@@ -35,7 +34,6 @@ class Visit:
     copies: list[tile.CopyOp] = field(default_factory=list[tile.CopyOp])
     fills: bool = False
     is_async: bool = False
-    is_generic: bool = False
 
     @property
     def slot(self) -> SSAValue:
@@ -150,7 +148,6 @@ def _visits(uses: Sequence[_Use]) -> list[Visit]:
         visit.last = anchor if visit.last.is_before_in_block(anchor) else visit.last
         visit.fills = visit.fills or effect.access == "write"
         visit.is_async = visit.is_async or effect.proxy == "async"
-        visit.is_generic = visit.is_generic or effect.proxy == "generic"
         if is_bulk_copy(op):
             visit.copies.append(op)
     return list(found.values())

@@ -109,9 +109,7 @@ class Accesses:
             earlier = self._all[earlier_number]
             if not earlier.happened_before(clock, access):
                 self.findings.race("order", earlier.party, access.party, where())
-            is_overtaken = access.is_write and shadow.fence == "fence"
-            crosses = access.is_async and not earlier.is_async and (earlier.is_write or is_overtaken)
-            if crosses and not earlier.is_fenced(clock, shadow.fence):
+            if access.is_async and earlier.is_write and not earlier.is_async and not earlier.is_fenced(clock, shadow.fence):
                 self.findings.race("proxy", earlier.party, access.party, where())
                 unfenced.append(earlier_number)
         return np.isin(before, unfenced) if before is not None and unfenced else None

@@ -31,7 +31,7 @@ from treadle.transforms.kernel.tiling.index_math import IndexBuilder
 class Release:
     """A slot that is handed over at `barrier` once the accesses to `buffers` up to `after` are over, in `after`'s block.
 
-    `crosses_proxies`: it was written by threads and is read through the async proxy, or read by threads and is filled through it.
+    `crosses_proxies`: it was written by threads and is read through the async proxy.
     """
 
     after: Operation
@@ -96,7 +96,7 @@ class _RingBarriers:
         full = sync.MbarrierAllocOp(self.ring.full_arrivals(self.roles), self.ring.slots)
         empty = sync.MbarrierAllocOp(self.ring.arrivals(self.roles), self.ring.slots)
         insert_before(self.roles, full, empty)
-        is_async, refills = (any(visit.is_async for visit in visits) for visits in (self.ring.reads, self.ring.fills))
+        is_async = any(visit.is_async for visit in self.ring.reads)
         free: list[Operation] = []
         for fill in self.ring.fills:
             free.append(self._wait(fill, empty.result, starts_free=True))
@@ -110,8 +110,7 @@ class _RingBarriers:
         for visit in self.ring.reads:
             self._wait(visit, full.result, starts_free=False)
             owed = self._owed(visit, self.ring.reads, empty.result)
-            crosses = refills and visit.is_generic
-            self.owed.releases.extend(replace(one, peers=self.ring.ranks(), crosses_proxies=crosses) for one in owed)
+            self.owed.releases.extend(replace(one, peers=self.ring.ranks()) for one in owed)
         return free
 
     def _wait(self, visit: Visit, barriers: SSAValue, *, starts_free: bool) -> Operation:

@@ -379,13 +379,11 @@ class SyncFlow(Steps):
         insert_before(op, sync.BarrierOp())
 
     def _crosses_proxies(self, op: Operation, flow: Flow) -> bool:
-        """Whether a barrier before `op` hands on bytes that were written generically and are accessed asynchronously from there on, or that
-        were read generically and are written asynchronously.
-        """
+        """Whether a barrier before `op` publishes generic writes to bytes that are accessed asynchronously from there on."""
         unordered = [self.table[number] for number in flow.unordered]
-        generic = [access for access in unordered if not access.is_async]
-        if not generic:
+        written = [access for access in unordered if access.is_write and not access.is_async]
+        if not written:
             return False
         around, at = loops_around(op), self.position[op]
         later = [found for later, loops, found in self.asynchronous if self.position[later] >= at or loops & around]
-        return any((g.is_write or a.is_write) and g.may_meet_in_time(a) for found in later for a in found for g in generic)
+        return any(w.may_meet_in_time(access) for found in later for access in found for w in written)
