@@ -6,6 +6,7 @@ from treadle.dialects.sync import ArriveOp
 from treadle.dialects.tile import CopyOp, KernelOp, LocalLoadOp, LocalStoreOp
 from treadle.errors import InternalError
 from treadle.ir.core import Operation
+from treadle.targets.nvidia.refills import ahead_of_arrival
 from treadle.targets.nvidia.tf32 import allocation
 from treadle.targets.simt.context import KernelContext
 
@@ -22,7 +23,7 @@ def arrive_at_peers(ctx: KernelContext, op: ArriveOp, address: Value, number: st
     if max(peers) >= ctx.lanes:
         raise InternalError(f"sync.arrive at the workgroups {list(peers)}")
     is_reader = _accesses_filled_slots(ctx.kernel, op)
-    together, order = ("bar.warp.sync -1;\n", ".release.cluster") if is_reader else ("", "")
+    together, order = (ahead_of_arrival(ctx, op), ".release.cluster") if is_reader else ("", "")
     chosen = f"setp.lt.u32 p, $1, {len(peers)};"
     if peers != tuple(range(len(peers))):
         mask = sum(1 << peer for peer in peers)

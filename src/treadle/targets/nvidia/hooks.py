@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from treadle.codegen.llvm_text import I32, PTR, Builder, Parameter, Value, bit_width, i32, key_value
 from treadle.dialects.agents import Role, arrival_unit, role_of
 from treadle.dialects.pipe import PartOp, SlotOp
-from treadle.dialects.sync import ArriveOp, MbarrierAllocOp, NamedBarrierOp
+from treadle.dialects.sync import ArriveOp, BarrierOp, MbarrierAllocOp, NamedBarrierOp
 from treadle.dialects.tile import AllocOp, ContractOp, CopyOp, CopyOutOp, KernelOp, LocalLoadOp, LocalStoreOp, layout_of, tile_type
 from treadle.errors import InternalError
 from treadle.ir.core import Operation, SSAValue
@@ -23,6 +23,7 @@ from treadle.targets.nvidia.fp8 import FP8_PTX, from_fp8, to_fp8
 from treadle.targets.nvidia.global_access import predicated_load, predicated_store, predicated_update
 from treadle.targets.nvidia.late_wait import hold_back
 from treadle.targets.nvidia.ldmatrix import emit_ldmatrix
+from treadle.targets.nvidia.refills import ahead_of_arrival, needs_fence
 from treadle.targets.nvidia.residency import resident_workgroups
 from treadle.targets.nvidia.shifted_copies import ShiftedCopies, stands_among
 from treadle.targets.nvidia.stmatrix import emit_stmatrix
@@ -270,9 +271,12 @@ class NvidiaHooks(SimtHooks):
             arrive_at_peers(ctx, op, address, number)
             return
         # What other lanes did through the generic proxy must be done when one lane arrives for them.
-        together = "bar.warp.sync -1;\n" if _has_generic_accesses(op) else ""
-        text = f"{{ .reg .pred p;\n{together}setp.eq.u32 p, $1, 0;\n@p mbarrier.arrive.shared::cta.b64 _, [$0]{number}; }}"
+        text = f"{{ .reg .pred p;\n{ahead_of_arrival(ctx, op)}setp.eq.u32 p, $1, 0;\n@p mbarrier.arrive.shared::cta.b64 _, [$0]{number}; }}"
         b.asm(text, f"r,r,{MEMORY}", [b.ptrtoint(address, I32), ctx.lane])
+
+    def hold_reads(self, ctx: KernelContext, op: BarrierOp | NamedBarrierOp) -> None:
+        if needs_fence(ctx, op):
+            self.fence(ctx.b, "async_shared")
 
     def wait_phase(self, ctx: KernelContext, address: Value, parity: Value, *, of_cluster: bool) -> None:
         b = ctx.b
@@ -384,14 +388,3 @@ def _users(value: SSAValue) -> list[Operation]:
     for use in value.uses:
         found += _users(use.operation.result) if isinstance(use.operation, SlotOp | PartOp) else [use.operation]
     return found
-
-
-def _has_generic_accesses(op: ArriveOp) -> bool:
-    """Whether the agent that executes `op` reads or writes shared memory by instructions of its own lanes."""
-    role = role_of(op)
-    kernel = op.parent_op()
-    while kernel is not None and not isinstance(kernel, KernelOp):
-        kernel = kernel.parent_op()
-    around = role.operations() if role is not None else kernel.walk() if kernel is not None else ()
-    names = ("tile.local_load", "tile.local_store")
-    return any(other.name in names or (isinstance(other, CopyOp) and not other.is_bulk) for other in around)

@@ -9,7 +9,7 @@ from math import gcd
 from typing import TYPE_CHECKING
 
 from treadle.codegen.llvm_text import I64, TRUE, Builder, Parameter, Value, i32
-from treadle.dialects.sync import ArriveOp, MbarrierAllocOp, NamedBarrierOp
+from treadle.dialects.sync import ArriveOp, BarrierOp, MbarrierAllocOp, NamedBarrierOp
 from treadle.dialects.tile import AllocOp, ContractOp, CopyOp, CopyOutOp, KernelOp, LocalLoadOp, LocalStoreOp, layout_of, tile_type
 from treadle.errors import InternalError
 from treadle.ir.core import Operation, SSAValue
@@ -163,6 +163,10 @@ class SimtHooks(ABC):
     def named_barrier(self, ctx: "KernelContext", op: NamedBarrierOp) -> None:
         """`sync.named_barrier`."""
         raise InternalError(f"{self.spec.name} has no named barriers")
+
+    def hold_reads(self, ctx: "KernelContext", op: BarrierOp | NamedBarrierOp) -> None:
+        """What comes ahead of a barrier for its threads' reads of shared memory to be over for copies that begin behind it."""
+        _ = ctx, op
 
     def check_roles(self, ctx: "KernelContext", roles: "Sequence[Role]") -> None:
         """Raise InternalError where the machine cannot run these roles side by side."""

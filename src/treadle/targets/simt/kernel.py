@@ -243,6 +243,8 @@ class KernelEmitter:
     def order(self, op: Operation) -> None:
         """Sync."""
         ctx, hooks = self.ctx, self.hooks
+        if isinstance(op, sync.BarrierOp | sync.NamedBarrierOp):
+            hooks.hold_reads(ctx, op)
         if isinstance(op, sync.BarrierOp):
             self._barrier(op)
         elif isinstance(op, sync.NamedBarrierOp):
