@@ -189,6 +189,8 @@ def _tiles(problem: TileProblem) -> tuple[ContractionTile, ...]:
     tiles = (
         # half the traffic of 128 x 128, and more matrix instructions for each other instruction
         *((spacious,) if 4 * spacious.m * spacious.n <= registers and not problem.promoted else ()),
+        # of a warp's operands each multiplies more where few warps share the tile
+        *((ContractionTile(128, 128, k, *few),) if not problem.promoted else ()),
         ContractionTile(128, 128, k, *_warp_grid(warps)),
         ContractionTile(64, 64, k, *few),
         ContractionTile(32, 32, k, *few),

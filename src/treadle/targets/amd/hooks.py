@@ -19,6 +19,7 @@ from treadle.machine import MatrixInstruction, Queue, QueueRole, TargetSpec
 from treadle.targets.amd.direct_copies import copies_left, direct_copies, emit_direct_copy, read_scope
 from treadle.targets.amd.global_order import global_barriers
 from treadle.targets.amd.matrix import emit_matrix, instruction_fragments, zero_accumulator
+from treadle.targets.amd.one_wait import wait_once
 from treadle.targets.amd.planned import schedule_points
 from treadle.targets.interface import ExpectedFacts
 from treadle.targets.simt.addresses import MAX_PLACE
@@ -238,6 +239,7 @@ class AmdHooks(SimtHooks):
         if op is not None and op is self._epilogue:
             self._number_anew(ctx)
         self._orders_global = self._global_barriers is None or op in self._global_barriers
+        wait_once(ctx, op)
 
     def barrier(self, b: Builder, threads: int = 0) -> None:
         metadata = ""
