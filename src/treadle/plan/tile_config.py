@@ -223,13 +223,14 @@ def tiles_for(problem: TileProblem) -> tuple[ContractionTile, ...]:
         most = spec.max_registers_per_thread // 2
         tiles = tuple(tile for tile in tiles if tile.m * tile.n <= most * tile.num_threads(spec)) or tiles[-1:]
     narrowest = row.n if row is not None and not row.reads_shared else 32
-    each = max(tile.m * tile.n // tile.num_warps for tile in tiles)
+    each, most = max(tile.m * tile.n // tile.num_warps for tile in tiles), max(tile.m * tile.n for tile in tiles)
     found: list[ContractionTile] = []
     for tile in tiles:
         n, held = tile.n, tile.m * problem.shape.root_count
-        while held * n > each * tile.num_warps and n > narrowest * tile.warps_n:
+        limit = min(each * tile.num_warps, most)
+        while held * n > limit and n > narrowest * tile.warps_n:
             n //= 2
-        if held * n <= each * tile.num_warps:
+        if held * n <= limit:
             found.append(replace(tile, n=n))
     return tuple(dict.fromkeys(found))
 

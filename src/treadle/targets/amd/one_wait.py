@@ -45,9 +45,12 @@ def _is_loaded(op: LocalStoreOp) -> bool:
 
 
 def _stored(ctx: KernelContext, op: LocalStoreOp) -> list[Value]:
-    """What each store of an operation writes."""
+    """What each store of an operation writes; of elements that are taken apart late, what holds them until then."""
+    if (words := ctx.words_of(op.value)) is not None:
+        return list(words.vectors)
     buffer, values = ctx.buffer(op.destination), ctx.tile(op.value)
-    plan = address_plan(ctx.layout(op.value), shared_layout_of(op.destination), element_bytes(buffer.element), MAX_VECTOR_BYTES, ints(op.offsets))
+    shared, size = shared_layout_of(op.destination), element_bytes(buffer.element)
+    plan = address_plan(ctx.layout(op.value), shared, size, MAX_VECTOR_BYTES, ints(op.offsets))
     groups = {(group.constant_xor, group.constant_add): group for group in plan.groups}
     return [ctx.pack([values[register] for register in group.registers]) for group in groups.values()]
 
