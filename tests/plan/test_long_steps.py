@@ -40,7 +40,9 @@ def test_long_steps_are_whole_and_fit(
         assert roots * tile.m * tile.n // threads + bytes_of_step // 4 // threads < spec.max_registers_per_thread
 
 
-@pytest.mark.parametrize(("target", "k", "expected"), [("gfx1201", 4096, 64), ("gfx1201", 4128, 32), ("gfx1100", 4096, 32), ("gfx950", 4096, 32)])
+@pytest.mark.parametrize(
+    ("target", "k", "expected"), [("gfx1201", 4096, 64), ("gfx1201", 4128, 32), ("gfx1100", 4096, 32), ("gfx950", 4096, 32)]
+)
 def test_where_registers_hold_them(target: str, k: int, expected: int) -> None:
     """RDNA3 reads each operand twice, so that a tile of 128 x 128 leaves no registers; CDNA4's copies take none at all."""
     spec = target_spec(target)

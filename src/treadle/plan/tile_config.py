@@ -223,7 +223,9 @@ def tiles_for(problem: TileProblem) -> tuple[ContractionTile, ...]:
         most = spec.max_registers_per_thread // 2
         tiles = tuple(tile for tile in tiles if tile.m * tile.n <= most * tile.num_threads(spec)) or tiles[-1:]
     narrowest = row.n if row is not None and not row.reads_shared else 32
-    each, most = max(tile.m * tile.n // tile.num_warps for tile in tiles), max(tile.m * tile.n for tile in tiles)
+    each = max(tile.m * tile.n // tile.num_warps for tile in tiles)
+    # Where warps hold operands too, many of them on one tile would leave a compute unit no other workgroup.
+    most = max(tile.m * tile.n for tile in tiles) if row is not None and not row.reads_shared else each * max(t.num_warps for t in tiles)
     found: list[ContractionTile] = []
     for tile in tiles:
         n, held = tile.n, tile.m * problem.shape.root_count

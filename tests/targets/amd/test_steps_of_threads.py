@@ -30,8 +30,8 @@ def _lowered(text: str, target: str, options: CompileOptions | None = None) -> b
     return module
 
 
-def _residual(target: str, *sizes: int) -> builtin.ModuleOp:
-    text = beside("residual", "test", "linear_residual", *sizes, "bf16").text
+def _residual(target: str, m: int, n: int, k: int) -> builtin.ModuleOp:
+    text = beside("residual", "test", "linear_residual", m, n, k, "bf16").text
     return _lowered(text, target, CompileOptions(tile=RESIDUAL[target], warps=(2, 2)))
 
 
