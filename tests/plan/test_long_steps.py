@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from treadle.machine import known_targets, target_spec
 from treadle.plan.long_steps import STEP_BYTES, with_long_steps
-from treadle.plan.tile_config import ContractionShape, TileProblem, candidate_tiles, contraction_types
+from treadle.plan.tile_config import ContractionShape, TileProblem, candidate_tiles, contraction_tile, contraction_types
 
 SIZES = st.one_of(st.none(), st.integers(1, 5000), st.integers(1, 40).map(lambda count: 128 * count))
 
@@ -50,3 +50,11 @@ def test_where_registers_hold_them(target: str, k: int, expected: int) -> None:
     tile = next(tile for tile in candidate_tiles(problem) if tile.m == 128)
     long = with_long_steps(tile, problem, is_gathered=False)
     assert long.k == expected and (target != "gfx950" or long == tile)
+
+
+@pytest.mark.parametrize("target", ["gfx1100", "gfx1201"])
+def test_tiles_of_few_warps_are_for_sizes_that_are_known(target: str) -> None:
+    spec = target_spec(target)
+    types = contraction_types(spec, "f16", "f16", "f32", ("", ""), False)
+    for m, warps in ((4096, 4), (None, 8)):
+        assert contraction_tile(TileProblem(types, ContractionShape(1, m, 4096, 4096), spec)).num_warps == warps

@@ -36,6 +36,11 @@ class ContractionShape:
         """M, n and k, `UNKNOWN_EXTENT` where only the runtime knows."""
         return self.m or UNKNOWN_EXTENT, self.n or UNKNOWN_EXTENT, self.k or UNKNOWN_EXTENT
 
+    @property
+    def is_static(self) -> bool:
+        """Whether m, n and k are known."""
+        return None not in (self.m, self.n, self.k)
+
     def tiles(self, rows: int, columns: int) -> int:
         """How many tiles of so many rows and columns cover the results."""
         m, n, _ = self.extents
@@ -189,8 +194,8 @@ def _tiles(problem: TileProblem) -> tuple[ContractionTile, ...]:
     tiles = (
         # half the traffic of 128 x 128, and more matrix instructions for each other instruction
         *((spacious,) if 4 * spacious.m * spacious.n <= registers and not problem.promoted else ()),
-        # of a warp's operands each multiplies more where few warps share the tile
-        *((ContractionTile(128, 128, k, *few),) if not problem.promoted else ()),
+        # Of a warp's operands each multiplies more where few warps share the tile; bounds that the runtime knows would take the registers.
+        *((ContractionTile(128, 128, k, *few),) if not problem.promoted and problem.shape.is_static else ()),
         ContractionTile(128, 128, k, *_warp_grid(warps)),
         ContractionTile(64, 64, k, *few),
         ContractionTile(32, 32, k, *few),
