@@ -132,6 +132,8 @@ _FENCE_CLASSES = (
 # arithmetic may, RDNA's loops with guarded loads still wait for them early (docs/audits.md has the figures).
 # The CDNA3 instruction set document, buffer resource descriptors: elements of 32 bits, no stride, no swizzle.
 _CDNA_BUFFER = 0x27000
+# The RDNA3 and RDNA4 instruction set documents: besides, the reserved bit that has to be 1, and bounds that hold for offsets in bytes.
+_RDNA_BUFFER = 0x31027000
 _STAGE_FENCE: tuple[str, ...] = ()
 
 
@@ -251,6 +253,7 @@ GFX1100 = TargetSpec(
     fence_classes=_FENCE_CLASSES,
     stage_fence=_STAGE_FENCE,
     pipelines_contractions=True,
+    buffer_flags=_RDNA_BUFFER,
     clock_bits=20,
     fma_registers=253,
     wide_integer_registers=24,
@@ -283,6 +286,7 @@ GFX1201 = TargetSpec(
     fence_classes=_FENCE_CLASSES,
     stage_fence=_STAGE_FENCE,
     pipelines_contractions=True,
+    buffer_flags=_RDNA_BUFFER,
     fma_registers=253,
     wide_integer_registers=24,
     register_granule=24,

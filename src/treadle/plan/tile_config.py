@@ -36,6 +36,11 @@ class ContractionShape:
         """M, n and k, `UNKNOWN_EXTENT` where only the runtime knows."""
         return self.m or UNKNOWN_EXTENT, self.n or UNKNOWN_EXTENT, self.k or UNKNOWN_EXTENT
 
+    @property
+    def is_static(self) -> bool:
+        """Whether m, n and k are known."""
+        return None not in (self.m, self.n, self.k)
+
     def tiles(self, rows: int, columns: int) -> int:
         """How many tiles of so many rows and columns cover the results."""
         m, n, _ = self.extents
@@ -189,6 +194,8 @@ def _tiles(problem: TileProblem) -> tuple[ContractionTile, ...]:
     tiles = (
         # half the traffic of 128 x 128, and more matrix instructions for each other instruction
         *((spacious,) if 4 * spacious.m * spacious.n <= registers and not problem.promoted else ()),
+        # Of a warp's operands each multiplies more where few warps share the tile; bounds that the runtime knows would take the registers.
+        *((ContractionTile(128, 128, k, *few),) if not problem.promoted and problem.shape.is_static else ()),
         ContractionTile(128, 128, k, *_warp_grid(warps)),
         ContractionTile(64, 64, k, *few),
         ContractionTile(32, 32, k, *few),
@@ -222,12 +229,15 @@ def tiles_for(problem: TileProblem) -> tuple[ContractionTile, ...]:
         tiles = tuple(tile for tile in tiles if tile.m * tile.n <= most * tile.num_threads(spec)) or tiles[-1:]
     narrowest = row.n if row is not None and not row.reads_shared else 32
     each = max(tile.m * tile.n // tile.num_warps for tile in tiles)
+    # Where warps hold operands too, many of them on one tile would leave a compute unit no other workgroup.
+    most = max(tile.m * tile.n for tile in tiles) if row is not None and not row.reads_shared else each * max(t.num_warps for t in tiles)
     found: list[ContractionTile] = []
     for tile in tiles:
         n, held = tile.n, tile.m * problem.shape.root_count
-        while held * n > each * tile.num_warps and n > narrowest * tile.warps_n:
+        limit = min(each * tile.num_warps, most)
+        while held * n > limit and n > narrowest * tile.warps_n:
             n //= 2
-        if held * n <= each * tile.num_warps:
+        if held * n <= limit:
             found.append(replace(tile, n=n))
     return tuple(dict.fromkeys(found))
 

@@ -18,6 +18,7 @@ Its known faults, and what is done here about each:
   and the result is dropped as before;
 - it takes write-backs and invalidations of caches for accesses, and does not know s_setprio: they do nothing here;
 - RDNA's loads from shared memory into the upper half of a register write the lower one: refused;
+- RDNA's loads by descriptor are missing: added, as raw buffers of words (stores and other loads by descriptor are refused);
 - loads that write shared memory read address 0 for lanes out of bounds, which ends the process: they read nothing here;
 - the DPP control row_xmask is missing: added; a literal operand of v_permlanex16 is not read: handed over;
 - lanes are computed one after the other, so that a DPP instruction whose result takes the place of what other lanes read gives them the
@@ -83,6 +84,8 @@ PRIORITY = {"cdna": 0xBF8F0000, "rdna3": 0xBFB50000, "rdna4": 0xBFB50000}
 DPP_OPERAND = 250
 """The number of the operand that stands for another lane's register."""
 VOP3_DPP = "three-operand encodings with DPP"
+SCALAR_REGISTERS = 124
+"""Operands of RDNA with smaller numbers are scalar registers."""
 ROW_XMASK, QUAD_IDENTITY = 0x160, 0xE4
 
 
@@ -126,6 +129,7 @@ def load() -> Any:
     _read_literals_of_lane_moves(module._Ctx)
     _keep_inactive_lanes_in_shared_memory(module)
     _read_nothing_out_of_bounds(module)
+    _load_by_descriptors(module)
     _let_lanes_read_before_they_write(module)
     _load_halves_at_odd_addresses(importlib.import_module("test.mockgpu.amd.pcode"))
     return module
@@ -219,6 +223,37 @@ def _read_nothing_out_of_bounds(module: Any) -> None:
     for kind, handler in list(module._INST_HANDLERS.items()):
         if handler is module._compile_mubuf:
             module._INST_HANDLERS[kind] = names["_compile_mubuf"]
+
+
+def _load_by_descriptors(module: Any) -> None:
+    """Loads of words by descriptors of raw buffers on RDNA: zero where an offset lies beyond the descriptor's size."""
+    number, types, wide = module._c, module.dtypes, module._u64
+
+    def compiled(inst: Any, ctx: Any) -> Any:
+        name, kind, mask = module._op_name(inst), type(inst), ctx.rexec()
+        words = {"BUFFER_LOAD_B32": 1, "BUFFER_LOAD_B64": 2, "BUFFER_LOAD_B96": 3, "BUFFER_LOAD_B128": 4}.get(name, 0)
+        if not words or inst.idxen or not inst.offen or inst.tfe:
+            raise NotImplementedError(f"{inst} in the emulator")
+        first = ctx.inst_field(kind.srsrc) * number(4) if hasattr(kind, "srsrc") else ctx.inst_field(kind.rsrc)
+        base = wide(ctx.rsgpr_dyn(first), ctx.rsgpr_dyn(first + number(1))) & module.UOp.const(0xFFFFFFFFFFFF, types.uint64)
+        size, common = ctx.rsgpr_dyn(first + number(2)), ctx.inst_field(kind.soffset)
+        constant = common >= number(SCALAR_REGISTERS)  # the register that is always 0 (124), and on RDNA3 numbers (128 and on)
+        shared = constant.where((common > number(128)).where(common - number(128), number(0)), ctx.rsgpr_dyn(common))
+        lane = ctx.range()
+        inside = ctx.inst_field(kind.offset if hasattr(kind, "offset") else kind.ioffset)
+        own = ctx.rvgpr_dyn(ctx.inst_field(kind.vaddr), lane).cast(types.uint64) + inside.cast(types.uint64)
+        into, found = ctx.inst_field(kind.vdata), []
+        for word in range(words):
+            place = own + module.UOp.const(4 * word, types.uint64) + shared.cast(types.uint64)
+            reads = module._lane_active(mask, lane) & (place + module.UOp.const(3, types.uint64) < size.cast(types.uint64))
+            at = (reads.where(base + place, module.UOp.const(0, types.uint64)) >> module.UOp.const(2, types.uint64)).cast(types.int64)
+            found.append(ctx.wvgpr_dyn(into + number(word), lane, reads.where(ctx.vmem.index(at.valid(reads)).load(), number(0)), mask))
+        return module.UOp.sink(module.UOp.group(*found).end(lane), *ctx.inc_pc())
+
+    formats = importlib.import_module("tinygrad.renderer.amd")._load_formats()
+    for name, kind in (("rdna3", module.ir3.MUBUF), ("rdna4", module.ir4.VBUFFER)):
+        formats[name].append(kind)
+        module._INST_HANDLERS[kind] = compiled
 
 
 def _load_halves_at_odd_addresses(module: Any) -> None:

@@ -64,28 +64,29 @@ def test_blocks_of_scales_are_not_waited_for_among_matrix_instructions() -> None
     assert (loop.load_waits, loop.scratch, loop.moves, loop.broken) == (0, 0, 0, ())
 
 
-UNEVEN = {("sdxl-ff1280", "gfx942")}
-"""Split into parts whose lengths differ: their loops make a number of trips that is not known, and read nothing a step ahead."""
-
-
 def test_the_table_keeps_the_bars() -> None:
     own = [row for row in rows() if row["compiler"] == "treadle" and "error" not in row and row["fences"]]
     assert {row["target"] for row in own} == set(programs.TARGETS)
-    assert {(row["workload"], row["target"]) for row in own if shortfalls(row["target"], row)} == UNEVEN
+    assert not [(row["workload"], row["target"]) for row in own if shortfalls(row["target"], row)]
     assert not [row["workload"] for row in rows() if "error" in row]
 
 
-SMALLER_TILES = {("sdxl-ff640", "gfx942"), ("sdxl-ff640", "gfx950"), ("ragged-1000x1000x4099-bf16", "gfx950")}
-"""The model prefers tiles of 64 x 64, for workgroups on all units; rows of odd length are loaded an element at a time."""
+BEHIND = {
+    ("sdxl-ff640", "gfx942"),
+    ("sdxl-ff640", "gfx950"),
+    ("ragged-1000x1000x4099-bf16", "gfx950"),
+    ("ragged-128x512x50001-bf16", "gfx1201"),
+    ("conv-f16-2x64x64x640-640-k3-s2", "gfx1201"),
+}
+"""The model prefers small tiles, for workgroups on all units; rows of odd length are loaded an element at a time."""
 
 
 def test_more_matrix_instructions_for_each_instruction_than_peers() -> None:
-    """On CDNA. RDNA's loads compute addresses in vector registers, two instructions each (docs/audits.md)."""
     peers: dict[tuple[str, str], float] = {}
     for row in rows():
         if row["compiler"] != "treadle":
             place = row["workload"], row["target"]
             peers[place] = max(peers.get(place, 0.0), row["density"])
-    own = [row for row in rows() if row["compiler"] == "treadle" and row["fences"] and row["target"] in SHARES]
+    own = [row for row in rows() if row["compiler"] == "treadle" and row["fences"]]
     behind = {(row["workload"], row["target"]) for row in own if row["density"] <= peers.get((row["workload"], row["target"]), 0.0)}
-    assert behind == SMALLER_TILES
+    assert behind == BEHIND

@@ -26,18 +26,24 @@ _REGISTER_BYTES = 4
 
 
 _ACCUMULATORS_ALIKE = '"amdgpu-agpr-alloc"="0" '
+_FEWEST_REGISTERS = '"amdgpu-sched-strategy"="iterative-minreg" '
+_ONE_FILE = 256
+"""Registers of a thread that one file holds."""
 _FIRST_ATTRIBUTE = '"amdgpu-flat-work-group-size"'
 
 
-def without_accumulator_file(emitted: EmittedKernel) -> EmittedKernel | None:
-    """A kernel whose registers are one file to the allocator; None where they are already, or nothing multiplies.
+def held_otherwise(emitted: EmittedKernel, spec: TargetSpec) -> EmittedKernel | None:
+    """A kernel that registers may hold where they do not; None where nothing multiplies, or it is that kernel already.
 
-    Which way a tile fits depends on what stands around the loop: conversions of results want the one, more operands the other.
+    Where accumulators have a file of their own, registers become one file to the allocator: which way a tile fits depends on what stands
+    around the loop: conversions of results want the one, more operands the other. Elsewhere code is scheduled for the fewest registers:
+    LLVM's usual way interleaves the conversions of a whole tile, which takes a third more; the fences keep the loop as it is.
     """
+    more = _ACCUMULATORS_ALIKE if spec.max_registers_per_thread > _ONE_FILE else _FEWEST_REGISTERS
     text = emitted.llvm_text
-    if not emitted.expected.matrix_instructions or _ACCUMULATORS_ALIKE.strip() in text:
+    if not emitted.expected.matrix_instructions or more.strip() in text:
         return None
-    return replace(emitted, llvm_text=text.replace(_FIRST_ATTRIBUTE, _ACCUMULATORS_ALIKE + _FIRST_ATTRIBUTE))
+    return replace(emitted, llvm_text=text.replace(_FIRST_ATTRIBUTE, more + _FIRST_ATTRIBUTE))
 
 
 def _jobs(emitted: EmittedKernel) -> tuple[LlvmJob, LlvmJob]:
@@ -66,11 +72,14 @@ class AmdBackend:
         return [self._finish_or_again(one, results[2 * i], results[2 * i + 1]) for i, one in enumerate(emitted)]
 
     def _finish_or_again(self, emitted: EmittedKernel, assembly: str | bytes, object_file: str | bytes) -> CompiledKernel:
-        """A finished kernel; where registers do not hold it, by registers of one file."""
-        other = without_accumulator_file(emitted) if isinstance(assembly, str) and self._spills(emitted, assembly) else None
+        """A finished kernel; where registers do not hold it, as they do hold it."""
+        other = held_otherwise(emitted, self.spec) if isinstance(assembly, str) and self._spills(emitted, assembly) else None
         if other is None:
             return self._finish(emitted, assembly, object_file)
-        again, object_again = compile_many(_jobs(other))
+        try:
+            again, object_again = compile_many(_jobs(other))
+        except InternalError:  # LLVM's unusual ways may fail where its usual one does not
+            return self._finish(emitted, assembly, object_file)
         if not isinstance(again, str) or self._spills(other, again):
             return self._finish(emitted, assembly, object_file)
         return self._finish(other, again, object_again)
@@ -84,7 +93,7 @@ class AmdBackend:
         """What the loop of a kernel costs; see `ReportsLoops`."""
         emitted = self.emit(kernel)
         assembly = self._assembly(emitted)
-        other = without_accumulator_file(emitted) if self._spills(emitted, assembly) else None
+        other = held_otherwise(emitted, self.spec) if self._spills(emitted, assembly) else None
         if other is not None and not self._spills(other, again := self._assembly(other)):
             assembly = again
         listing = parse(assembly, emitted.symbol, emitted.expected.sources)

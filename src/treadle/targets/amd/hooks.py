@@ -16,11 +16,13 @@ from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
 from treadle.layout.tile_layout import TileLayout
 from treadle.machine import MatrixInstruction, Queue, QueueRole, TargetSpec
-from treadle.targets.amd.direct_copies import EVERYTHING, copies_left, direct_copies, emit_direct_copy, read_scope
+from treadle.targets.amd.direct_copies import copies_left, direct_copies, emit_direct_copy, read_scope
 from treadle.targets.amd.global_order import global_barriers
 from treadle.targets.amd.matrix import emit_matrix, instruction_fragments, zero_accumulator
+from treadle.targets.amd.one_wait import wait_once
 from treadle.targets.amd.planned import schedule_points
 from treadle.targets.interface import ExpectedFacts
+from treadle.targets.simt.addresses import MAX_PLACE
 from treadle.targets.simt.context import KernelContext
 from treadle.targets.simt.hooks import SHARED_ALIGN, Place, SimtHooks
 from treadle.targets.simt.shared import read_width
@@ -237,6 +239,7 @@ class AmdHooks(SimtHooks):
         if op is not None and op is self._epilogue:
             self._number_anew(ctx)
         self._orders_global = self._global_barriers is None or op in self._global_barriers
+        wait_once(ctx, op)
 
     def barrier(self, b: Builder, threads: int = 0) -> None:
         metadata = ""
@@ -307,10 +310,10 @@ class AmdHooks(SimtHooks):
         words, rest = divmod(bit_width(type), 32)
         if not self.spec.buffer_flags or rest or words not in _BUFFER_WORDS:
             return None
-        arguments = [place.start, Value("i16", "0"), i64(EVERYTHING), i32(self.spec.buffer_flags)]
+        arguments = [place.start, Value("i16", "0"), i64(MAX_PLACE), i32(self.spec.buffer_flags)]
         descriptor = b.intrinsic("llvm.amdgcn.make.buffer.rsrc.p8.p1", "ptr addrspace(8)", arguments, pure=True)
         result, suffix = (I32, "i32") if words == 1 else (vector(words, I32), f"v{words}i32")
-        own = b.select(predicate, place.own, i32(-1))  # beyond the end of every array
+        own = b.select(predicate, place.own, i32(-MAX_PLACE))  # beyond every place, and no word of the load wraps around
         loaded = b.intrinsic(f"llvm.amdgcn.raw.ptr.buffer.load.{suffix}", result, [descriptor, own, place.common, i32(0)], flags="")
         return loaded if type == result else b.bitcast(loaded, type)
 

@@ -66,14 +66,16 @@ def answers(problem: KernelProblem) -> list[Answer]:
 
 def candidates(problem: KernelProblem, found: Sequence[Answer]) -> list[Choice]:
     """All choices in the order in which they are tried: form by form, each with at most half of the accumulators of the one before or known
-    to need fewer registers. Behind the first tiles, iterations do not overlap: of pipelined ones behind the first two, for a large tile
-    that overlaps nothing leaves units idle.
+    to need fewer registers. Behind the first tile iterations do not overlap; where loops are pipelined, behind all that have a quarter of
+    the first one's accumulators, and the second in any case, for a large tile that overlaps nothing leaves units idle.
     """
     chain = list(_lighter([choice for answer in found for choice in answer.choices]))
     first = next((number for number, choice in enumerate(chain) if choice.accumulators), len(chain))
-    overlapping = chain[: first + 2] if problem.is_pipelined else chain[: first + 1]
+    large = sum(choice.accumulators >= chain[first].accumulators / 4 for choice in chain[first:])
+    count = max(2, large) if problem.is_pipelined else 1
     eased = [replace(choice, config=choice.config.relieved(problem)) for choice in chain[first:]]
-    kept = eased if len(eased) == 1 else eased[1:]
+    kept = eased[max(1, count - 1) :] or eased[-1:]
+    overlapping = chain[: first + count]
     return list({choice.config: choice for choice in (*overlapping, *kept)}.values())
 
 

@@ -8,6 +8,7 @@ from treadle.analysis.contraction_axes import reads_whole_tile
 from treadle.analysis.kernel_problem import KernelProblem
 from treadle.errors import KernelRejected
 from treadle.plan.form_times import best_tile, tile_seconds
+from treadle.plan.long_steps import with_long_steps
 from treadle.plan.tile_config import (
     ContractionTile,
     ContractionTypes,
@@ -47,8 +48,8 @@ def refusal(problem: KernelProblem) -> str | None:
 
 
 def tiles(problem: KernelProblem) -> Iterator[tuple[ContractionTile, ContractionTypes]]:
-    """The tiles that are considered, the fastest first, and what each is computed in: the last goes without matrix instructions, on a
-    tile that every machine holds.
+    """The tiles that are considered, the fastest first, each with long steps before short ones, and what each is computed in: the last goes
+    without matrix instructions, on a tile that every machine holds.
     """
     shape, spec, types = problem.shape, problem.spec, problem.types
     beside = not problem.overrides.tile and any(reads_whole_tile(problem.nest, a) for a in problem.nest.accesses)
@@ -61,9 +62,10 @@ def tiles(problem: KernelProblem) -> Iterator[tuple[ContractionTile, Contraction
             raise KernelRejected(problem.nest.kernel.sym_name.data, reason)
         yield asked, types
         return
-    yield best, types
     others = (tile for tile in candidate_tiles(wanted) if tile != best)
-    yield from ((tile, types) for tile in sorted(others, key=lambda tile: contraction_cost(tile, shape, spec)))
+    for tile in (best, *sorted(others, key=lambda tile: contraction_cost(tile, shape, spec))):
+        long = with_long_steps(tile, wanted, is_gathered=problem.gathered is not None)
+        yield from ((one, types) for one in dict.fromkeys((long, tile)))
     if types.instruction != "fma":
         plain = ContractionTypes(types.accumulator, types.accumulator, types.accumulator, "fma")
         yield min(candidate_tiles(TileProblem(plain, shape, spec)), key=lambda tile: tile.m * tile.n), plain
@@ -71,10 +73,16 @@ def tiles(problem: KernelProblem) -> Iterator[tuple[ContractionTile, Contraction
 
 def decide(problem: KernelProblem) -> Sequence[Choice]:
     """See `Form`."""
-    return [_choice(problem, tile, types) for tile, types in tiles(problem)]
+    found: list[Choice] = []
+    before: ContractionTile | None = None
+    for tile, types in tiles(problem):
+        is_shorter = before is not None and replace(tile, k=before.k) == before
+        found.append(_choice(problem, tile, types, is_light=is_shorter or types != problem.types))
+        before = tile
+    return found
 
 
-def _choice(problem: KernelProblem, tile: ContractionTile, types: ContractionTypes) -> Choice:
+def _choice(problem: KernelProblem, tile: ContractionTile, types: ContractionTypes, *, is_light: bool) -> Choice:
     spec, takes_turns = problem.spec, problem.overrides.persistent == "always" and problem.may_take_turns
     is_promoted = problem.is_promoted and (bool(problem.kind.scales) or types.instruction != "fma")
     config = Config(
@@ -94,7 +102,7 @@ def _choice(problem: KernelProblem, tile: ContractionTile, types: ContractionTyp
     pieces, gathered = problem.copies.piece_bytes, problem.gathered
     seconds = tile_seconds(tile, row, problem.shape, types.operand_bytes, problem.memory_bytes, spec, pieces, gathered)
     text = contraction_text(problem, tile, types, is_promoted=is_promoted) + merging_text(problem, config)
-    return Choice(config, seconds, text, tile.m * tile.n / tile.num_warps, is_light=types != problem.types)
+    return Choice(config, seconds, text, tile.m * tile.n / tile.num_warps, is_light)
 
 
 def build(kernel: KernelBuilder, config: Config) -> Grid:
