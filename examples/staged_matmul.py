@@ -41,6 +41,23 @@ def staged(a: Any, b: Any, c: Any, BM: tl.constexpr = 128, BN: tl.constexpr = 64
 
 
 @treadle.kernel
+def auto(a: Any, b: Any, c: Any, BM: tl.constexpr = 128, BN: tl.constexpr = 64, BK: tl.constexpr = 32) -> None:
+    """The same loop, which the compiler cuts."""
+    m, n = tl.program_id(0) * BM, tl.program_id(1) * BN
+    ring_a = tl.allocate_shared((BM, BK), tl.float16, slots=3)
+    ring_b = tl.allocate_shared((BK, BN), tl.float16, slots=3)
+    ring_a[0], ring_b[0] = a[m : m + BM, 0:BK], b[0:BK, n : n + BN]
+    acc = tl.zeros((BM, BN), tl.float32)
+    for k in tl.range(0, a.shape[1], BK, stages="auto"):
+        i = k // BK
+        x, y = ring_a[i % 3], ring_b[i % 3]
+        ring_a[(i + 1) % 3] = a[m : m + BM, k + BK : k + 2 * BK]
+        ring_b[(i + 1) % 3] = b[k + BK : k + 2 * BK, n : n + BN]
+        acc = tl.dot(x, y, acc)
+    c[m : m + BM, n : n + BN] = acc
+
+
+@treadle.kernel
 def plain(a: Any, b: Any, c: Any, BM: tl.constexpr = 128, BN: tl.constexpr = 64, BK: tl.constexpr = 32) -> None:
     """The same without stages."""
     m, n = tl.program_id(0) * BM, tl.program_id(1) * BN
