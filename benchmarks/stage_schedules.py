@@ -5,7 +5,8 @@
     python benchmarks/stage_schedules.py gemm --quick --output benchmarks/results/NAME.json
 
 `staged` is cut by hand (`tl.warp_pipeline_stage`), `auto` by the compiler (`stages="auto"`), `plain` not at all: there consumer warpgroups
-share each tile and a producer copies. Times are taken as `treadle bench` takes them. Ratios: the time of `plain` over that of `staged`, and
+share each tile and a producer copies, as the compiler has it by itself. Attention is that of examples/attention.py (`plain`) and
+examples/staged_attention.py. Times are taken as `treadle bench` takes them. Ratios: the time of `plain` over that of `staged`, and
 the time of `staged` over that of `auto`; above 1 the stages, and the compiler's stages, are faster.
 """
 
@@ -27,16 +28,17 @@ sys.path[:0] = [str(Path(__file__).parents[1] / "examples")]
 
 @dataclass(frozen=True)
 class Case:
-    """A product of m x k and k x n in f16."""
+    """A product of m x k and k x n in f16, or attention of `heads` heads of `m` queries and as many keys of width k."""
 
     m: int
     n: int
     k: int
+    heads: int = 0
 
     @property
     def name(self) -> str:
         """As in reports."""
-        return f"gemm {self.m}x{self.n}x{self.k}"
+        return f"attention {self.heads}x{self.m} D={self.k}" if self.heads else f"gemm {self.m}x{self.n}x{self.k}"
 
 
 CASES = (
@@ -45,11 +47,30 @@ CASES = (
     Case(8192, 8192, 1024),
     Case(4096, 4096, 4096),
     Case(8192, 8192, 8192),
+    Case(8192, 8192, 128, heads=32),
+    Case(4096, 4096, 64, heads=128),
 )
+
+
+def attention_calls(case: Case, machine: TorchMachine) -> tuple[dict[str, Callable[[], object]], dict[str, Any]]:
+    """What is measured of attention, and the results that they fill."""
+    plain, staged = import_module("attention").attention, import_module("staged_attention").attention
+    q, k, v = (machine.tensor(TensorSpec(name, (case.heads, case.m, case.k), "f16"), number) for number, name in enumerate("qkv"))
+    tile, scale = {"BM": 128, "BN": 128, "num_warps": 8, "num_stages": 2 if case.k > 64 else 3}, case.k**-0.5
+    results = {name: q.new_empty(q.shape) for name in ("plain", "staged")}
+    sums, launch = q.new_empty(q.shape[:2]).float(), staged[-(-case.m // 128), case.heads]
+    alone = plain[-(-case.m // 128), case.heads, 1]
+
+    def unstaged() -> None:
+        alone(q[None], k[None], v[None], results["plain"][None], sums[None], 0, scale, False, D=case.k, **tile)
+
+    return {"plain": unstaged, "staged": lambda: launch(q, k, v, results["staged"], scale, D=case.k, **tile)}, results
 
 
 def calls_of(case: Case, machine: TorchMachine) -> tuple[dict[str, Callable[[], object]], dict[str, Any]]:
     """What is measured, and the results that they fill."""
+    if case.heads:
+        return attention_calls(case, machine)
     example = import_module("staged_matmul")
     a, b = (
         machine.tensor(TensorSpec(name, shape, "f16"), number)
@@ -74,7 +95,9 @@ def record_of(case: Case, machine: TorchMachine, options: MeasureOptions) -> dic
     machine.synchronize()
     error = max(machine.difference(found, results["plain"]) for found in results.values())
     samples = measure(machine, calls, options)
-    ratios = {"staged": ratio(samples["plain"], samples["staged"]), "auto": ratio(samples["staged"], samples["auto"])}
+    ratios = {"staged": ratio(samples["plain"], samples["staged"])}
+    if "auto" in samples:
+        ratios["auto"] = ratio(samples["staged"], samples["auto"])
     return {"name": case.name, "ms": {who: taken.median_ms for who, taken in samples.items()}, "ratio": ratios, "error": error}
 
 
@@ -95,11 +118,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for case in chosen:
         record = record_of(case, machine, options)
         records.append(record)
-        times = ", ".join(f"{who} {ms:.4f} ms" for who, ms in record["ms"].items())
-        print(
-            f"{case.name:20} staged {record['ratio']['staged']:.3f} of plain, auto {record['ratio']['auto']:.3f} of staged; {times}",
-            flush=True,
-        )
+        ratios, times = record["ratio"], ", ".join(f"{who} {ms:.4f} ms" for who, ms in record["ms"].items())
+        auto = f", auto {ratios['auto']:.3f} of staged" if "auto" in ratios else ""
+        print(f"{case.name:24} staged {ratios['staged']:.3f} of plain{auto}; {times}", flush=True)
         if asked.output:
             asked.output.write_text(json.dumps(records, indent=1))
     return int(any(record["error"] > 1e-2 for record in records))

@@ -201,6 +201,50 @@ def test_several_rings_of_one_loop(kernel: Any) -> None:
     assert any(isinstance(op, pipe.RolesOp) for op in found.walk())
 
 
+@treadle.kernel(target="sim")
+def turned(a: Any, b: Any, c: Any, what: tl.constexpr = "", BM: tl.constexpr = 128, BN: tl.constexpr = 32, BK: tl.constexpr = 32) -> None:
+    """B lies as (n, k), and comes turned; A's one block stands in a buffer that is filled once."""
+    m, n = tl.program_id(0) * BM, tl.program_id(1) * BN
+    held, ring = tl.allocate_shared((BM, BK), tl.float16), tl.allocate_shared((BK, BN), tl.float16, slots=3)
+    held[0] = a[m : m + BM, 0:BK]
+    ring[0] = b[n : n + BN, 0:BK].T if what != "other turn" else b[n : n + BN, 0:BK]
+    if what == "filled twice":
+        held[0] = a[m : m + BM, BK : 2 * BK]
+    acc = tl.zeros((BM, BN), tl.float32)
+    for k in range(0, b.shape[1], BK):
+        i = k // BK
+        with tl.warp_pipeline_stage("memory"):
+            y = ring[i % 3]
+            ring[(i + 1) % 3] = b[n : n + BN, k + BK : k + 2 * BK].T
+        with tl.warp_pipeline_stage("compute"):
+            acc = tl.dot(held[0], y, acc)
+    c[m : m + BM, n : n + BN] = acc
+
+
+def test_turned_tiles_and_buffers_that_are_filled_once() -> None:
+    a, b, c = np.ones((128, 32), np.float16), np.arange(40 * 88).reshape(40, 88).astype(np.float16) % 5, np.zeros((128, 40), np.float32)
+    form, _, _ = turned[1, 2]._resolved((a, b, c), {}, 8, 3)
+    kernel = kernel_of(scheduled(read_source(build(turned.function, form).module, "tile"), "sm_90a", CompileOptions(), None))
+    assert not any(WARP_PIPELINED in op.attributes for op in kernel.walk())
+    sizes = {"a_size0": 128, "a_size1": 32, "a_stride0": 32, "b_size0": 40, "b_size1": 88, "b_stride0": 88, "c_size0": 128, "c_size1": 40}
+    report = simulate(kernel, [a, b, c], {**sizes, "c_stride0": 40, "grid_x": 1, "grid_y": 2}, mode="random", seed=1)
+    wide = np.pad(b.astype(np.float64), ((0, 0), (0, 8))).reshape(40, 3, 32).sum(1)
+    np.testing.assert_array_equal(report.outputs[0], a.astype(np.float64) @ wide.T)
+
+
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        ("other turn", "what fills the slot of iteration 0 ahead of the loop is not what the loop loads in others"),
+        ("filled twice", "0 stores in loops with stages fill its slots, not one"),
+    ],
+)
+def test_what_is_not_turned_alike(what: str, reason: str) -> None:
+    a = np.ones((128, 32), np.float16), np.ones((32, 96), np.float16), np.zeros((128, 32), np.float32)
+    form, _, _ = turned[1, 1]._resolved(a, {"what": what}, 8, 3)
+    assert folded(build(turned.function, form).module) == [f"groups of warps run the stages: {reason}"]
+
+
 def test_machines_without_roles_keep_their_stages() -> None:
     found, told = lowered(two_stages, "gfx942", 128, 32, 96)
     assert told == ["groups of warps run the stages: the machine has no warps that copy for others"]

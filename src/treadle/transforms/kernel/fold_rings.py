@@ -28,7 +28,7 @@ from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
 from treadle.records import dataclass
 from treadle.remarks import emit
-from treadle.transforms.kernel.kernel_ir import KernelPass, erase, erase_if_unused, written
+from treadle.transforms.kernel.kernel_ir import KernelPass, erase, erase_if_unused, outermost_in_kernel, written
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
 
 NAME = "fold-rings"
@@ -38,12 +38,13 @@ NAME = "fold-rings"
 class Ring:
     """A buffer of slots that `store` fills with `load` once an iteration of `loop`, `ahead` iterations ahead of the `reads`.
 
-    `first`: what fills it ahead of the loop.
+    `turned`: the permutation of the load that is stored, where it is. `first`: what fills it ahead of the loop.
     """
 
     alloc: tile.AllocOp
     loop: scf.ForOp
     load: tile.LoadOp
+    turned: tile.PermuteOp | None
     store: tile.LocalStoreOp
     reads: tuple[tile.LocalLoadOp, ...]
     first: tuple[tile.LocalStoreOp, ...]
@@ -74,7 +75,8 @@ class FoldRingsPass(KernelPass):
                 raise _NoRing("stages stand outside of loops")
             changed, values = written(kernel), SlotValues()
             allocs = [op for op in kernel.body.walk() if isinstance(op, tile.AllocOp)]
-            rings = [ring_of(alloc, loops, values, changed) for alloc in allocs]
+            held = {alloc: found for alloc in allocs if (found := kept(alloc, kernel)) is not None}
+            rings = [ring_of(alloc, loops, values, changed) for alloc in allocs if alloc not in held]
             if not all(any(isinstance(op, tile.ContractOp) for op in loop.body.block.ops) for loop in loops):
                 raise _NoRing("a loop with stages multiplies nothing")
             places = [_places(ring, values) for ring in rings]
@@ -84,6 +86,10 @@ class FoldRingsPass(KernelPass):
             return
         for ring, forms in zip(rings, places, strict=True):
             _fold(ring, forms)
+        for alloc, (store, reads) in held.items():
+            for read in reads:
+                read.result.replace_all_uses_with(store.value)
+            _take_out(alloc, store, *reads)
         erase(*marks)
         for loop in loops:
             loop.attributes.pop(WARP_PIPELINE, None)
@@ -108,20 +114,45 @@ def ring_of(alloc: tile.AllocOp, loops: Sequence[scf.ForOp], values: SlotValues,
     inside = [(op, loop) for op in stores for loop in loops if op.parent is loop.body.block]
     if len(inside) != 1:
         raise _NoRing(f"{len(inside)} stores in loops with stages fill its slots, not one")
-    (store, loop), load = inside[0], inside[0][0].value.owner
-    if not isinstance(load, tile.LoadOp) or load.parent is not loop.body.block:
-        raise _NoRing("what fills a slot is computed, not loaded")
+    store, loop = inside[0]
+    load, turned = _loaded(store)
+    if load.parent is not loop.body.block:
+        raise _NoRing("what fills a slot is loaded ahead of the loop")
     first = tuple(sorted((op for op in stores if op.parent is loop.parent and op.is_before_in_block(loop)), key=_order_of))
     if len(first) + 1 != len(stores) or not reads or any(op.parent is not loop.body.block for op in reads):
         raise _NoRing("a slot is read or filled elsewhere than in the loop and ahead of it")
-    if any(op.result.type != load.result.type for op in reads) or any(use.operation is not store for use in load.result.uses):
+    if any(op.result.type != store.value.type for op in reads) or any(use.operation not in (store, turned) for use in load.result.uses):
         raise _NoRing("what fills a slot is used otherwise")
     if not isinstance(view := load.view.owner, tile.ViewOp) or view.pointer in changed:
         raise _NoRing("the kernel writes to the array that is loaded")
     ahead = {_ahead(loop, store, read, values) for read in reads}
     if len(ahead) != 1:
         raise _NoRing("a slot is read in several iterations")
-    return Ring(alloc, loop, load, store, tuple(reads), first, ahead.pop())
+    return Ring(alloc, loop, load, turned, store, tuple(reads), first, ahead.pop())
+
+
+def _loaded(store: tile.LocalStoreOp) -> tuple[tile.LoadOp, tile.PermuteOp | None]:
+    """The load whose tile, or a permutation of it, is stored."""
+    found = store.value.owner
+    turned = found if isinstance(found, tile.PermuteOp) else None
+    load = found if turned is None else turned.source.owner
+    if not isinstance(load, tile.LoadOp):
+        raise _NoRing("what fills a slot is computed, not loaded")
+    return load, turned
+
+
+def kept(alloc: tile.AllocOp, kernel: tile.KernelOp) -> tuple[tile.LocalStoreOp, tuple[tile.LocalLoadOp, ...]] | None:
+    """The store that fills a buffer of one slot once, in the kernel's own block, and the reads, which all stand behind it; else None."""
+    slots = [use.operation for use in alloc.result.uses]
+    accesses = [use.operation for slot in slots if isinstance(slot, pipe.SlotOp) for use in slot.result.uses]
+    stores = [op for op in accesses if isinstance(op, tile.LocalStoreOp)]
+    reads = tuple(op for op in accesses if isinstance(op, tile.LocalLoadOp))
+    if len(stores) != 1 or len(stores) + len(reads) != len(accesses) or tile.memref_type(alloc.result).get_shape()[0] != 1:
+        return None
+    store = stores[0]
+    is_whole = all(not set(tile.ints(op.offsets)) - {0} for op in (store, *reads)) and all(isinstance(slot, pipe.SlotOp) for slot in slots)
+    is_behind = store.parent is kernel.body.block and all(store.is_before_in_block(outermost_in_kernel(op)) for op in reads)
+    return (store, reads) if is_whole and is_behind and all(op.result.type == store.value.type for op in reads) else None
 
 
 def _slot(access: tile.LocalStoreOp | tile.LocalLoadOp, values: SlotValues) -> Congruence:
@@ -199,9 +230,10 @@ def _check_first(ring: Ring, number: int, slot: Congruence, offsets: Sequence[Co
     met = [(same(_slot(store, values), slot, extent), store) for store in ring.first]
     if any(known == "maybe" for known, _ in met) or not any(known == "always" for known, _ in met):
         raise _NoRing(f"what iteration {number} reads was not filled ahead of the loop")
-    load = next(store for known, store in reversed(met) if known == "always").value.owner
-    same_load = isinstance(load, tile.LoadOp) and load.view is ring.load.view and load.properties == ring.load.properties
-    if not isinstance(load, tile.LoadOp) or not same_load or [values.of(v) for v in load.offsets] != list(offsets):
+    load, turned = _loaded(next(store for known, store in reversed(met) if known == "always"))
+    same_turn = (turned is None and ring.turned is None) or (turned and ring.turned and turned.properties == ring.turned.properties)
+    same_load = same_turn and load.view is ring.load.view and load.properties == ring.load.properties
+    if not same_load or [values.of(v) for v in load.offsets] != list(offsets):
         raise _NoRing(f"what fills the slot of iteration {number} ahead of the loop is not what the loop loads in others")
 
 
@@ -212,13 +244,19 @@ def _fold(ring: Ring, places: Sequence[Linear | SSAValue]) -> None:
         offsets = [_value(index, form) if isinstance(form, Linear) else form for form in places]
         load = tile.LoadOp(ring.load.view, offsets, tile.ints(ring.load.dims), tile.tile_type(read.result), other=ring.load.other)
         give_location(load, ring.load.location)
-        read.result.replace_all_uses_with(index.insert(load))
-    stores = (ring.store, *ring.first)
-    loads = [store.value.owner for store in stores]
-    slots = [use.operation for use in ring.alloc.result.uses]
-    erase(*ring.reads, *stores)
-    for op in (*loads, *slots, ring.alloc):
-        if isinstance(op, Operation):
+        found = index.insert(load)
+        read.result.replace_all_uses_with(found if ring.turned is None else index.insert(ring.turned.clone({ring.load.result: found})))
+    _take_out(ring.alloc, ring.store, *ring.first, *ring.reads)
+
+
+def _take_out(alloc: tile.AllocOp, *accesses: tile.LocalStoreOp | tile.LocalLoadOp) -> None:
+    """Erase a buffer, its accesses, and what computed the tiles that they stored alone."""
+    tiles = [op.value.owner for op in accesses if isinstance(op, tile.LocalStoreOp)]
+    sources = [value.owner for op in tiles if isinstance(op, tile.PermuteOp) for value in op.operands]
+    slots = [use.operation for use in alloc.result.uses]
+    erase(*accesses)
+    for op in (*tiles, *sources, *slots, alloc):
+        if isinstance(op, tile.LoadOp | tile.PermuteOp | pipe.SlotOp | tile.AllocOp):
             erase_if_unused(op)
 
 
