@@ -36,6 +36,11 @@ def gelu(x: np.ndarray) -> np.ndarray:
     return 0.5 * x * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
 
 
+def on_nvidia() -> bool:
+    """Whether the GPU that is there multiplies tiles of any width, and has registers for wide ones."""
+    return target_of_device("auto").startswith("sm_")
+
+
 def check(problem: Problem, arrays: Mapping[str, np.ndarray]) -> float:
     """The largest error in units of the largest value. Raises AssertionError where it is more than two roundings of the type."""
     worst = 0.0

@@ -165,7 +165,58 @@ def dropout(x, y):
     dropout_kernel[(triton.cdiv(x.numel(), 1024),)](x, y, x.numel(), 123, 0.3, BLOCK=1024)
 
 
+def attention_configs():
+    sizes = ((128, 128, 3, 8), (128, 64, 3, 8), (128, 64, 4, 4), (64, 64, 3, 4), (128, 128, 2, 8), (64, 128, 3, 4))
+    return [triton.Config({"BM": m, "BN": n}, num_stages=stages, num_warps=warps) for m, n, stages, warps in sizes]
+
+
+@triton.jit
+def attention_steps(
+    queries, acc, total, top, k, v, head, begin, end, rows, length, in_bits, MASKED: tl.constexpr, D: tl.constexpr, BN: tl.constexpr
+):
+    for n in tl.range(begin, end, BN):
+        n = tl.multiple_of(n, BN)
+        keys, columns = k.load([head * length + n, 0]), n + tl.arange(0, BN)
+        scores = tl.dot(queries, keys.T) * in_bits
+        if MASKED:
+            scores = tl.where(rows[:, None] >= columns[None, :], scores, -1e6)
+        higher = tl.maximum(top, tl.max(scores, 1))
+        p, kept = tl.exp2(scores - higher[:, None]), tl.exp2(top - higher)
+        total, top = total * kept + tl.sum(p, 1), higher
+        acc = tl.dot(p.to(v.dtype), v.load([head * length + n, 0]), acc * kept[:, None])
+    return acc, total, top
+
+
+@triton.autotune(attention_configs(), key=["length", "D", "CAUSAL"])
+@triton.jit
+def attention_kernel(q, k, v, o, lse, length, heads, scale, CAUSAL: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    m, head = tl.program_id(0) * BM, tl.program_id(1)
+    rows_of_all, in_bits = heads * length, scale * 1.4426950408889634
+    keys = tl.make_tensor_descriptor(k, [rows_of_all, D], [D, 1], [BN, D])
+    values = tl.make_tensor_descriptor(v, [rows_of_all, D], [D, 1], [BN, D])
+    asked = tl.make_tensor_descriptor(q, [rows_of_all, D], [D, 1], [BM, D])
+    result = tl.make_tensor_descriptor(o, [rows_of_all, D], [D, 1], [BM, D])
+    queries, rows = asked.load([head * length + m, 0]), m + tl.arange(0, BM)
+    acc, total, top = tl.zeros((BM, D), tl.float32), tl.zeros((BM,), tl.float32), tl.full((BM,), -float("inf"), tl.float32)
+    if CAUSAL:
+        acc, total, top = attention_steps(queries, acc, total, top, keys, values, head, 0, m, rows, length, in_bits, False, D, BN)
+        acc, total, top = attention_steps(queries, acc, total, top, keys, values, head, m, m + BM, rows, length, in_bits, True, D, BN)
+    else:
+        acc, total, top = attention_steps(queries, acc, total, top, keys, values, head, 0, length, rows, length, in_bits, False, D, BN)
+    result.store([head * length + m, 0], (acc / total[:, None]).to(o.dtype.element_ty))
+    tl.store(lse + head * length + rows, (top + tl.log2(total)) * 0.6931471805599453)
+
+
+def attention(q, k, v, o, lse, causal):
+    batch, heads, length, width = q.shape
+    triton.set_allocator(lambda size, align, stream: torch.empty(size, dtype=torch.int8, device="cuda"))
+    attention_kernel[lambda meta: (length // meta["BM"], batch * heads)](
+        q, k, v, o, lse, length, batch * heads, width**-0.5, CAUSAL=causal, D=width
+    )
+
+
 PEERS = {
+    "attention": attention,
     "vector_add": vector_add,
     "softmax": softmax,
     "matmul": matmul,

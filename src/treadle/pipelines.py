@@ -16,6 +16,7 @@ from treadle.transforms.kernel.allocate_shared import AllocateSharedPass
 from treadle.transforms.kernel.assign_layouts import AssignLayoutsPass
 from treadle.transforms.kernel.convert_dispatch_to_tile import ConvertDispatchToTilePass
 from treadle.transforms.kernel.enclose_stages import EncloseStagesPass
+from treadle.transforms.kernel.fold_rings import FoldRingsPass
 from treadle.transforms.kernel.form_roles import FormRolesPass
 from treadle.transforms.kernel.form_warp_pipeline import FormWarpPipelinePass
 from treadle.transforms.kernel.hoist_loads import HoistLoadsPass
@@ -173,6 +174,7 @@ def kernel_passes(spec: TargetSpec, *, retarget: bool = True) -> tuple[ModulePas
     """
     return (
         SetTargetPass(target_name(spec), retarget),  # everything below asks for the machine
+        FoldRingsPass(),  # what its producer brings ahead is no stage's business; while loads stand as they were written
         SetInstructionPass(),  # instructions that are not named, while operands are whole tiles
         SetPrecisionPass(),
         SimplifyMathPass(),
@@ -188,7 +190,7 @@ def wanted_stages(options: CompileOptions, spec: TargetSpec) -> int:
 def pipelining_passes(stages: int) -> tuple[ModulePass, ...]:
     """Overlap of a loop's iterations, for `stages` as in `CompileOptions`."""
     if stages == 1:
-        return ()
+        return (SetPipelinePass(stages), PipelineLoopsPass())  # what was to have roles
     return (
         HoistLoadsPass(),  # what no step changes is no step's to load ahead
         SetPipelinePass(stages),  # layouts and staging say which copies there are and how large the buffers

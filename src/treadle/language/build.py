@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from types import FunctionType
 
-from treadle.dialects import pipe, tile
+from treadle.dialects import tile
 from treadle.dialects.dispatch_attributes import strings
 from treadle.dialects.kernel_form import KernelForm, KernelFormAttr
-from treadle.dialects.stages import WARP_PIPELINE
 from treadle.dialects.tile_attributes import PointerType
 from treadle.errors import SourceLocation
 from treadle.ir.core import Block as IrBlock
@@ -141,10 +140,8 @@ class _Frame:
             output_count=outputs,
         )
         shapes = [[f"{form.arrays[i][0]}_size{axis}" for axis in range(len(form.arrays[i][1].layout.strides))] for i in order]
-        ops = list(kernel.body.walk())
-        has_stages = any(isinstance(op, pipe.StageOp) or WARP_PIPELINE in op.attributes for op in ops)
-        multiplies = any(isinstance(op, tile.ContractOp) and isinstance(op.parent_op(), scf.ForOp) for op in ops)
-        if form.num_stages > 1 and multiplies and not has_stages:
+        multiplies = any(isinstance(op, tile.ContractOp) and isinstance(op.parent_op(), scf.ForOp) for op in kernel.body.walk())
+        if form.num_stages > 1 and multiplies:
             kernel.config = KernelFormAttr(KernelForm("roles", (("num_stages", form.num_stages),)))
         kernel.properties["arg_shapes"] = builtin.ArrayAttr([strings(shape) for shape in shapes])
         kernel.properties["arg_strides"] = builtin.ArrayAttr([strings(_strides(*form.arrays[i])) for i in order])

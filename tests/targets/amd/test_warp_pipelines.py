@@ -4,7 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from language.staged_attentions import staged_attention
 from language.staged_kernels import DEEPER, JOINED, PRODUCTS, kernel_of, lowered, operands, quadrants
+from staged_attention import expected
+from staged_attention import operands as attention_operands
 from targets.amd import emulator, programs
 
 from treadle.dialects.sync import SchedFenceOp
@@ -58,6 +61,21 @@ def test_quadrants() -> None:
     program = InPlace(module, "gfx942", next(iter(reversed(emulator.ORDERS))), compiled)
     program(a, b, c, np.array(1), np.array(1))
     np.testing.assert_array_equal(program.output, a.astype(np.float64) @ b)
+
+
+@needs_emulator
+@pytest.mark.parametrize("target", programs.TARGETS)
+def test_attention(target: str) -> None:
+    """Four stages, a tile of two with rows that are no queries, keys that end within a step."""
+    q, k, v, o = attention_operands(1, 130, 70, 32)
+    module = staged_attention(target, q, k, v, o)
+    compiled = emulator.compile_kernels(module, target)
+    if refused := [why for one in compiled.values() if (why := emulator.refusal(one))]:
+        pytest.skip(f"the emulator does not know {refused[0]}")
+    for order in emulator.ORDERS:
+        program = InPlace(module, target, order, compiled)
+        program(q, k, v, o, np.array(2), np.array(1))
+        assert np.abs(program.output - expected(q, k, v)).max() < 2e-3
 
 
 @pytest.mark.parametrize("target", ["gfx942", "gfx950"])

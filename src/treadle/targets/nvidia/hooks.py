@@ -64,7 +64,7 @@ class NvidiaHooks(SimtHooks):
         return (key_value("nvvm.maxntid", threads), key_value("nvvm.minctasm", self._resident), *cluster, "nounwind")
 
     def extra_parameters(self, kernel: KernelOp) -> Sequence[tuple[Param, Parameter]]:
-        self._cluster, self._resident = kernel.cluster_size(), resident_workgroups(kernel)
+        self._cluster, self._resident = kernel.cluster_size(), resident_workgroups(kernel, self.spec)
         if self.spec.bulk_tensor is None:
             return ()
         names: dict[TensorMapParam, str] = {}

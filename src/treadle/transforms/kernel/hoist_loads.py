@@ -10,20 +10,12 @@ stand behind the loop, would wait for theirs among their matrix instructions.
 from collections.abc import Iterator
 
 from treadle.dialects import pipe, tile
-from treadle.dialects.effects import HasEffects
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import scf
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
 from treadle.records import dataclass
-from treadle.transforms.kernel.kernel_ir import KernelPass, insert_before
-
-
-def written(kernel: tile.KernelOp) -> frozenset[SSAValue]:
-    """The pointers through which a kernel writes."""
-    effects = [effect for op in kernel.walk() if isinstance(op, HasEffects) for effect in op.effects() if effect.access == "write"]
-    views = [effect.resource.owner for effect in effects]
-    return frozenset(view.pointer for view in views if isinstance(view, tile.ViewOp))
+from treadle.transforms.kernel.kernel_ir import KernelPass, insert_before, written
 
 
 def invariant_loads(loop: scf.ForOp, changed: frozenset[SSAValue]) -> Iterator[tile.LoadOp]:

@@ -4,8 +4,9 @@ from abc import abstractmethod
 from typing import ClassVar, cast
 
 from treadle.dialects import tile
+from treadle.dialects.effects import HasEffects
 from treadle.errors import InternalError
-from treadle.ir.core import Block, Operation
+from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import builtin
 from treadle.ir.locations import set_location
 from treadle.ir.passes import Context, Pass
@@ -37,6 +38,13 @@ def kernels(module: builtin.ModuleOp) -> tuple[tile.KernelOp, ...]:
 def num_warps(kernel: tile.KernelOp) -> int:
     """Warps of the workgroup."""
     return kernel.num_warps.value.data
+
+
+def written(kernel: tile.KernelOp) -> frozenset[SSAValue]:
+    """The pointers through which a kernel writes."""
+    effects = [effect for op in kernel.walk() if isinstance(op, HasEffects) for effect in op.effects() if effect.access == "write"]
+    views = [effect.resource.owner for effect in effects]
+    return frozenset(view.pointer for view in views if isinstance(view, tile.ViewOp))
 
 
 def insert_before(anchor: Operation, *ops: Operation) -> None:

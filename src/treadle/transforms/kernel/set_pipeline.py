@@ -38,6 +38,7 @@ from treadle.plan.shared_packing import BufferDemand, pack_buffers
 from treadle.plan.stages import Mode, Refusal, Request, Schedule, Tail, plan_loop
 from treadle.records import dataclass
 from treadle.remarks import emit
+from treadle.transforms.kernel.forms import roles
 from treadle.transforms.kernel.forms.contraction import ContractionConfig
 from treadle.transforms.kernel.forms.registry import config_of
 from treadle.transforms.kernel.kernel_ir import KernelPass, num_warps
@@ -88,13 +89,21 @@ def _access_bytes(op: tile.LoadOp) -> int:
     return op.vector.value.data * element_bytes(tile.tile_type(op.result).element_type)
 
 
+def _ring_without_roles(kernel: tile.KernelOp) -> int:
+    """How many steps of a loop are to be in flight in a kernel whose form has roles, which were refused; 0 for others."""
+    config = config_of(kernel)
+    if not isinstance(config, roles.Config) or config.is_sequential or kernel.group_count() > 1:
+        return 0
+    return 0 if any(isinstance(op, pipe.RolesOp) for op in kernel.body.walk()) else config.num_stages
+
+
 @register_pass
 @dataclass(frozen=True)
 class SetPipelinePass(KernelPass):
     """Decides `pipeline` of every innermost loop.
 
-    `stages`: 0 for the compiler's choice, 1 for none, -1 for its choice in loops that contract. `mode`, `buffers` (slots), `tail`:
-    "auto" or 0 for the compiler's choice.
+    `stages`: 0 for the compiler's choice, 1 for none (but where roles were to bring operands ahead and are refused), -1 for its choice in
+    loops that contract. `mode`, `buffers` (slots), `tail`: "auto" or 0 for the compiler's choice.
     """
 
     name = "set-pipeline"
@@ -106,6 +115,8 @@ class SetPipelinePass(KernelPass):
     def run(self, kernel: tile.KernelOp, spec: TargetSpec) -> None:
         """Decide for one kernel."""
         if self.stages == 1:
+            if (ring := _ring_without_roles(kernel)) > 1:
+                replace(self, stages=ring)._loops(kernel, spec, only_copies=True)
             return
         if any(isinstance(op, pipe.RolesOp) for op in kernel.body.walk()):
             emit("note", self.name, kernel.sym_name.data, "left alone: roles overlap by themselves", location_of(kernel))
@@ -114,9 +125,16 @@ class SetPipelinePass(KernelPass):
         if isinstance(config, ContractionConfig) and config.is_sequential:
             emit("note", self.name, kernel.sym_name.data, "left alone: its pipelined form was rejected", location_of(kernel))
             return
+        self._loops(kernel, spec)
+
+    def _loops(self, kernel: tile.KernelOp, spec: TargetSpec, *, only_copies: bool = False) -> None:
+        """Decide for the innermost loops of a kernel, or for those alone that contract what asynchronous copies bring."""
         for loop in kernel.body.walk():
             if isinstance(loop, scf.ForOp) and not any(isinstance(op, scf.ForOp) for op in loop.body.walk()):
-                if self.stages < 0 and not any(isinstance(op, tile.ContractOp) for op in loop.body.walk()):
+                inside = {type(op) for op in loop.body.walk()}
+                if (self.stages < 0 or only_copies) and tile.ContractOp not in inside:
+                    continue
+                if only_copies and (tile.CopyOp not in inside or tile.CopyOutOp in inside):
                     continue
                 # A loop that is to be cut into stages is pipelined first, unless its ring is the user's.
                 staged = pipe.StageOp | pipe.SlotOp if WARP_PIPELINE in loop.attributes else pipe.StageOp
