@@ -152,6 +152,32 @@ class RoleProblem:
     operands: tuple[OperandRows, OperandRows] = (OperandRows(), OperandRows())
 
 
+EXCHANGED_ROUNDS = 4
+"""Rounds of tiles of 128 x 128 up to which operands may be exchanged: in more, results that leave by descriptor copies under the next
+tile's loop are worth more than what rounding the rows of tiles up to 64 wastes.
+"""
+
+
+def may_be_exchanged(shape: ContractionShape, spec: TargetSpec) -> bool:
+    """Whether it is worth a look to exchange the operands: the result is small."""
+    return shape.tiles(128, 128) <= EXCHANGED_ROUNDS * spec.compute_units
+
+
+def exchanged_problem(problem: RoleProblem, n_step: int) -> RoleProblem:
+    """The problem of the transposed result, which the threads store. `n_step`: of the operand that is B then."""
+    shape = problem.shape
+    stored = tuple(replace(result, in_bulk=False) for result in problem.results)
+    return replace(
+        problem,
+        shape=replace(shape, m=shape.n, n=shape.m, shared="b" if shape.shared == "a" else "a"),
+        results=stored,
+        n_step=n_step,
+        may_be_deferred=False,
+        piece_bytes=problem.piece_bytes[::-1],
+        operands=problem.operands[::-1],
+    )
+
+
 PING_PONG_STEP = 64
 """Widths of tiles in ping-pong: others were never the best of those measured."""
 MAX_ACCUMULATOR_REGISTERS = 128

@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 
 from treadle.machine.spec import TargetSpec
 from treadle.plan.f32_split import SPLITS
-from treadle.plan.form_times import Gathered, best_tile, role_seconds, seconds, tile_seconds
+from treadle.plan.form_times import Gathered, best_tile, bounded_seconds, seconds, tile_seconds
 from treadle.plan.reduction_tiles import reduction_tile
-from treadle.plan.role_clocks import role_tile
-from treadle.plan.role_tiles import OperandRows, ResultShape, RoleProblem
+from treadle.plan.role_clocks import role_cost
+from treadle.plan.role_tiles import OperandRows, ResultShape, RoleProblem, exchanged_problem, may_be_exchanged, role_tiles
 from treadle.plan.small_m import MOST_ROWS, SmallShape, limited, stream_clocks, stream_refusal, stream_tiles, swapped_clocks, swapped_tile
 from treadle.plan.split_tiles import SplitProblem, best_split_tile, split_tile_seconds, split_tiles
 from treadle.plan.tile_config import AxisShape, ContractionShape, ContractionTypes, TileProblem
@@ -181,21 +181,29 @@ def _moved_bytes(problem: SplitContraction, shape: ContractionShape) -> int:
 def _best(problem: SplitContraction, shape: ContractionShape, spec: TargetSpec) -> tuple[_Choice, _Choice]:
     """The fastest of the kernel forms' choices, and of those in which each workgroup has one tile."""
     others = _choices_of_one_tile(problem, shape, spec)
-    pieces, types = problem.piece_bytes(spec), problem.types
-    if pieces is None or types.instruction == "fma":
+    pieces = problem.piece_bytes(spec)
+    if pieces is None or problem.types.instruction == "fma":
         return min(others), min(others)
-    row, result = spec.instruction(types.instruction), ResultShape(problem.partial_bytes, True)
+    moved, together, alone = _moved_bytes(problem, shape), list(others), list(others)
+    for roles in _role_problems(problem, shape, pieces, spec):
+        costs = {tile: role_cost(tile, roles, spec) for tile in role_tiles(roles, spec)}
+        for choices, tiles in ((together, costs), (alone, [tile for tile in costs if tile.ping_pong == 1])):
+            if (tile := min(tiles, key=lambda tile: costs[tile], default=None)) is not None:
+                time = bounded_seconds(costs[tile], moved, spec)
+                choices.append(_Choice(time, tile.m * tile.n, roles.shape.tiles(tile.rows, tile.n)))
+    return min(together), min(alone)
+
+
+def _role_problems(problem: SplitContraction, shape: ContractionShape, pieces: tuple[int, int], spec: TargetSpec) -> Iterator[RoleProblem]:
+    """What tiles of role kernels are chosen for: the contraction as it is, and with its operands exchanged."""
+    row, result = spec.instruction(problem.types.instruction), ResultShape(problem.partial_bytes, True)
     a, b = (OperandRows(along, rows) for along, rows in zip(problem.along_k, problem.copied_rows, strict=True))
-    found: list[_Choice] = []
-    for takes_turns in (True, False):
-        roles = RoleProblem(row, shape, types.operand_bytes, (result,), takes_turns=takes_turns, piece_bytes=pieces, operands=(a, b))
-        choices = list(others)
-        if (tile := role_tile(roles, spec)) is not None:
-            choices.append(
-                _Choice(role_seconds(tile, roles, _moved_bytes(problem, shape), spec), tile.m * tile.n, shape.tiles(tile.rows, tile.n))
-            )
-        found.append(min(choices))
-    return found[0], found[1]
+    size = problem.types.operand_bytes
+    of_b, of_a = (row.n_step if side.along_k else spec.slot_row_bytes // size for side in (b, a))
+    known = RoleProblem(row, shape, size, (result,), of_b, piece_bytes=pieces, operands=(a, b))
+    yield known
+    if not any(pieces) and not problem.is_windowed and shape.root_count == 1 and may_be_exchanged(shape, spec):
+        yield exchanged_problem(known, of_a)
 
 
 def _choices_of_one_tile(problem: SplitContraction, shape: ContractionShape, spec: TargetSpec) -> list[_Choice]:
