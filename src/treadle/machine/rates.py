@@ -108,17 +108,19 @@ class ArrivalRates(Record):
     """Of workgroups that share a result and merge its parts (plan/split_parts.py).
 
     `arrival_clocks`: of an arrival: until the part is written for the whole device, the count, its way to the group's threads, and the end
-    of the kernel behind the merge. `turn_clocks`: of as many parts as the last one loads together, until they are there and added up.
+    of the kernel behind the merge. `turn_clocks`: of as many elements of parts as the last one loads together, until they are there and
+    added up. `traffic_factor`: what the parts of all tiles take beside being written, as a part of the time to move them once.
     `cluster_clocks`: of a cluster whose workgroups merge: its meetings at both ends, and until all know that the parts are there.
-    `peer_bytes_per_clock`: what a workgroup reads of the others' shared memory. `longest_together`: elements of a sum that a workgroup of
-    such a cluster computes at most: few long parts leave more of the machine waiting than the models say.
+    `peer_bytes_per_clock`: what a workgroup reads of the others' shared memory. `clustered_share`: of the units, which clusters of more
+    than two workgroups cover at one time.
     """
 
     arrival_clocks: float
     turn_clocks: float
+    traffic_factor: float
     cluster_clocks: float
     peer_bytes_per_clock: float
-    longest_together: int
+    clustered_share: float
 
 
 class ReductionRates(Record):

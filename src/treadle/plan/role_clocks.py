@@ -12,15 +12,14 @@ from typing import NamedTuple
 from treadle.machine.rates import RoleRates
 from treadle.machine.spec import TargetSpec
 from treadle.plan.mixed_widths import timed_columns
-from treadle.plan.role_tiles import OperandRows, ResultShape, RoleProblem, RoleTile, mixed_tiles, role_tiles
+from treadle.plan.part_merges import cluster_clocks, last_clocks
+from treadle.plan.role_tiles import REQUEST_BYTES, OperandRows, ResultShape, RoleProblem, RoleTile, mixed_tiles, role_tiles
 from treadle.plan.small_m import limited
 
 NEAR = 6
 """How two limits of a step add up where they are near one another (see `limited`)."""
 SECTOR_BYTES = 32
 """Of a cache line, what is read at once."""
-REQUEST_BYTES = 64
-"""What copies ask the cache for at once: two of them for a row that begins at one, three for others."""
 
 
 class _Copies(NamedTuple):
@@ -43,6 +42,7 @@ def role_cost(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
     model = _Model(tile, problem, spec, tile.n if mixed is None else gcd(tile.n, mixed.narrow))
     clocks = tile.k * problem.operand_bytes * problem.shape.operand_rows(tile.rows, tile.n) * rates.fill_clocks
     clocks += rates.deferred_clocks if tile.deferred_store else 0
+    clocks += merge_clocks(tile, problem.parts, spec, in_cluster=problem.in_cluster) if problem.parts > 1 else 0
     if mixed is not None:
         # Narrow tiles are copied as if they were wide: they overlap their neighbours.
         wide, rounds = -(-mixed.first_narrow // units), -(-mixed.tiles // units)
@@ -50,6 +50,11 @@ def role_cost(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
         return clocks + wide * model.turn(units) + (rounds - wide - 1) * model.turn(units, part) + model.last(units, part)
     full, left = divmod(problem.shape.tiles(tile.rows, tile.n), units)
     return clocks + ((full - 1) * model.turn(units) + model.last(units) if left == 0 else full * model.turn(units) + model.last(left))
+
+
+def merge_clocks(tile: RoleTile, parts: int, spec: TargetSpec, *, in_cluster: bool) -> float:
+    """Modelled clocks in which a tile's parts are merged: each group merges its own rows, a cluster's share what their unit reads."""
+    return cluster_clocks(tile.rows * tile.n, spec) if in_cluster else last_clocks(parts, tile.m * tile.n, spec)
 
 
 class _Model:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from treadle.machine.spec import MatrixInstruction, TargetSpec
 from treadle.plan.mixed_widths import MixedWidths, mixed_widths, narrow_widths
+from treadle.plan.part_merges import WORD_BYTES, clustered_units
 from treadle.plan.tile_config import PROMOTED_REGISTERS, ContractionShape
 from treadle.records import dataclass
 
@@ -134,7 +135,8 @@ class RoleProblem:
     element of the result, for a workgroup of two groups. `may_be_deferred`: nothing but boxes leaves, and the steps are known.
     `piece_bytes`: of A and of B, what the threads of the producer copy at a time; 0 where descriptors do it. `is_crowded`: bounds and
     addresses that only the runtime knows take registers while threads copy, which leaves consumers fewer.
-    `takes_turns`: workgroups may compute several tiles. `operands`: how A and B lie in memory.
+    `takes_turns`: workgroups may compute several tiles. `operands`: how A and B lie in memory. `parts`: so many parts of each tile are
+    merged in the kernel, by the last workgroup or, `in_cluster`, by those of a cluster; they are in the shape's batch.
     """
 
     row: MatrixInstruction
@@ -150,17 +152,21 @@ class RoleProblem:
     is_crowded: bool = False
     takes_turns: bool = True
     operands: tuple[OperandRows, OperandRows] = (OperandRows(), OperandRows())
+    parts: int = 1
+    in_cluster: bool = False
 
 
 EXCHANGED_ROUNDS = 4
 """Rounds of tiles of 128 x 128 up to which operands may be exchanged: in more, results that leave by descriptor copies under the next
 tile's loop are worth more than what rounding the rows of tiles up to 64 wastes.
 """
+REQUEST_BYTES = 64
+"""What copies ask the cache for at once: two of them for a row that begins at one, more for others."""
 
 
-def may_be_exchanged(shape: ContractionShape, spec: TargetSpec) -> bool:
-    """Whether it is worth a look to exchange the operands: the result is small."""
-    return shape.tiles(128, 128) <= EXCHANGED_ROUNDS * spec.compute_units
+def may_be_exchanged(shape: ContractionShape, operands: Sequence[OperandRows], spec: TargetSpec) -> bool:
+    """Whether it is worth a look to exchange the operands: the result is small, or rows of one of them are slower to copy."""
+    return shape.tiles(128, 128) <= EXCHANGED_ROUNDS * spec.compute_units or any(rows.pitch_bytes % REQUEST_BYTES for rows in operands)
 
 
 def exchanged_problem(problem: RoleProblem, n_step: int) -> RoleProblem:
@@ -208,7 +214,7 @@ def _forms(problem: RoleProblem, spec: TargetSpec) -> Iterator[RoleTile]:
 
 def role_tiles(problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
     """Tiles of role kernels that fit registers and shared memory, with as deep a ring as does (at most 16 slots, made fewer where tiles
-    read need room).
+    read need room). Of those whose parts clusters merge, such that all begin at once, if there are any.
     """
     found: list[RoleTile] = []
     room = spec.shared_bytes_per_workgroup - ROLE_MARGIN_BYTES
@@ -221,6 +227,8 @@ def role_tiles(problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
         sure = [result for result in problem.results if not result.may_stay]
         staging = consumers * staging_bytes(sure, form.m, form.n, swizzles, form.ping_pong)
         at_most = consumers * staging_bytes(problem.results, form.m, form.n, swizzles, form.ping_pong)
+        if problem.in_cluster:
+            staging, at_most = (held + form.rows * form.n * WORD_BYTES for held in (staging, at_most))
         slot = problem.shape.operand_rows(form.rows, form.n) * form.k * problem.operand_bytes
         deepest = CROWDED_RING if problem.is_crowded and problem.takes_turns else max(LONG_RING, min(DEEPEST_RING, steps))
         slots = min(deepest, (room - staging) // slot)
@@ -234,6 +242,9 @@ def role_tiles(problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
             widths = narrow_widths(tile.n, problem.row.n_step) if deferred and problem.shape.batch == 1 else ()
             narrower = (replace(tile, tail_tile_n=narrow) for narrow in widths)
             found += [tile, *(each for each in narrower if mixed_tiles(each, problem, spec) is not None)]
+    if problem.in_cluster:
+        most = clustered_units(problem.parts, spec)
+        return tuple(tile for tile in found if problem.shape.tiles(tile.rows, tile.n) <= most) or tuple(found)
     return tuple(found)
 
 

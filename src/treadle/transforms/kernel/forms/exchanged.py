@@ -41,7 +41,7 @@ def refusal(problem: KernelProblem) -> str | None:
             return "a tile is asked for"
         if (reason := problem.descriptor_refusal) is not None:
             return reason
-        if not may_be_exchanged(problem.shape, problem.spec):
+        if not may_be_exchanged(problem.shape, problem.role_problem.operands, problem.spec):
             return "the result is large"
     return roles.refusal(_exchanged(problem))
 
