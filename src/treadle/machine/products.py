@@ -71,6 +71,7 @@ _H200_RATES = Rates(
         step_clocks=248,
         wait_clocks=100,
         power_factor=0.141,
+        tall_factor=1.06,
         tile_overhead=200,
         epilogue_clocks=0.04,
         cut_store_clocks=0.049,

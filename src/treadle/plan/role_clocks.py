@@ -13,7 +13,16 @@ from treadle.machine.rates import RoleRates
 from treadle.machine.spec import TargetSpec
 from treadle.plan.mixed_widths import timed_columns
 from treadle.plan.part_merges import cluster_clocks, last_clocks
-from treadle.plan.role_tiles import REQUEST_BYTES, OperandRows, ResultShape, RoleProblem, RoleTile, mixed_tiles, role_tiles
+from treadle.plan.role_tiles import (
+    ELEMENTS_WITH_TWO_BUFFERS,
+    REQUEST_BYTES,
+    OperandRows,
+    ResultShape,
+    RoleProblem,
+    RoleTile,
+    mixed_tiles,
+    role_tiles,
+)
 from treadle.plan.small_m import limited
 
 NEAR = 6
@@ -108,7 +117,9 @@ def _matrix_clocks(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> fl
     row, size = problem.row, problem.operand_bytes
     products = row.m * tile.n * row.k / spec.macs_per_clock(row)
     reading = (row.m + tile.n) * row.k * size / (spec.banks.count * spec.banks.bytes)
-    return tile.rows // row.m * problem.shape.root_count * (tile.k // row.k) * limited(products, reading, NEAR)
+    is_tall = tile.ping_pong == 1 and tile.m * tile.n > ELEMENTS_WITH_TWO_BUFFERS
+    factor = spec.rates.roles.tall_factor if is_tall else 1
+    return factor * (tile.rows // row.m) * problem.shape.root_count * (tile.k // row.k) * limited(products, reading, NEAR)
 
 
 def _consumer_clocks(tile: RoleTile, matrix: float, rates: RoleRates) -> float:

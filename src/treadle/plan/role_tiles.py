@@ -23,6 +23,8 @@ DEEPEST_RING = 16
 """Slots of a ring: small ones take this many to keep as much in flight as large ones do."""
 RUN_AHEAD_SLOTS = 4
 """Of a ring at least where a step's instructions run under the next step's, which keeps a slot longer."""
+ELEMENTS_WITH_TWO_BUFFERS = 128 * 128
+"""Of a group's tile: as many as the registers hold beside an epilogue."""
 LONG_RING = 8
 """Slots of a ring that a short sum may have more of than steps: the next tiles' are copied ahead."""
 PLANNED_EPILOGUE_SLOTS = 2
@@ -100,9 +102,11 @@ def box_widths(columns: int, element_bytes: int, swizzles: Sequence[int]) -> tup
     return None if left else tuple(found)
 
 
-def box_buffers(boxes: int) -> int:
-    """Buffers that boxes take in turn: one is filled while the one before leaves."""
-    return min(2, boxes)
+def box_buffers(boxes: int, elements: int) -> int:
+    """Buffers that boxes of a tile of so many elements take in turn: one is filled while the one before leaves; large tiles have one, for
+    their rings need the room.
+    """
+    return min(1 if elements > ELEMENTS_WITH_TWO_BUFFERS else 2, boxes)
 
 
 def staging_bytes(results: Sequence[ResultShape], m: int, n: int, swizzles: Sequence[int], ping_pong: int = 1) -> int:
@@ -121,7 +125,11 @@ def staging_bytes(results: Sequence[ResultShape], m: int, n: int, swizzles: Sequ
             counts[size, width, result.is_read] = counts.get((size, width, result.is_read), 0) + 1
     for (size, width, is_read), count in counts.items():
         slots = (
-            -(-count // ping_pong) if is_read and ping_pong > 1 else min(PLANNED_EPILOGUE_SLOTS, count) if is_read else box_buffers(count)
+            -(-count // ping_pong)
+            if is_read and ping_pong > 1
+            else min(PLANNED_EPILOGUE_SLOTS, count)
+            if is_read
+            else box_buffers(count, m * n)
         )
         total += slots * m * width * size
     return total
@@ -191,7 +199,7 @@ MAX_ACCUMULATOR_REGISTERS = 128
 MAX_CROWDED_ACCUMULATOR_REGISTERS = 96
 """The same where runtime sizes are copied by threads."""
 MAX_PLAIN_ACCUMULATOR_REGISTERS = 192
-"""The same where the result leaves as it is, in ping-pong."""
+"""The same where the result leaves as it is, in ping-pong or from groups with more rows than the instruction."""
 
 
 def _forms(problem: RoleProblem, spec: TargetSpec) -> Iterator[RoleTile]:
@@ -199,7 +207,8 @@ def _forms(problem: RoleProblem, spec: TargetSpec) -> Iterator[RoleTile]:
     row, k = problem.row, spec.slot_row_bytes // problem.operand_bytes
     threads = row.warps * spec.subgroup_size
     for m, warpgroups, sets in ((row.m, 2, 1), (2 * row.m, 2, 1), (row.m, 1, 1), (row.m, 1, 2), (2 * row.m, 1, 2)):
-        most = MAX_PLAIN_ACCUMULATOR_REGISTERS if sets > 1 and problem.is_plain else MAX_ACCUMULATOR_REGISTERS
+        may_be_large = problem.is_plain and problem.parts == 1 and (sets > 1 or m > row.m)
+        most = MAX_PLAIN_ACCUMULATOR_REGISTERS if may_be_large else MAX_ACCUMULATOR_REGISTERS
         most = MAX_CROWDED_ACCUMULATOR_REGISTERS if problem.is_crowded else most
         for n in range(row.n, 31, -16):
             accumulators = m * n * problem.shape.root_count // threads
