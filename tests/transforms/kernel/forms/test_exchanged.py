@@ -23,7 +23,11 @@ def _in_parts(work: Workload, count: int, merge: str) -> Workload:
     at = "{indexing_maps = [affine_map<(m, n, k)"
     assert at in work.text
     asked = f'{{treadle.split_reduction = #dispatch.split<r0 = "{count}" step 64, merge = {merge}>, {at[1:]}'
-    return replace(work, write=lambda rows, columns: work.write(rows, columns).replace(at, asked, 1))
+
+    def write(rows: int, columns: int) -> str:
+        return work.write(rows, columns).replace(at, asked, 1)
+
+    return replace(work, write=write)
 
 
 @pytest.mark.parametrize("layouts", ["nn", "nt", "tn", "tt"])
