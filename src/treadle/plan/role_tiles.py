@@ -235,7 +235,9 @@ def role_tiles(problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
         consumers = form.consumer_warpgroups * form.ping_pong
         sure = [result for result in problem.results if not result.may_stay]
         staging = consumers * staging_bytes(sure, form.m, form.n, swizzles, form.ping_pong)
-        at_most = consumers * staging_bytes(problem.results, form.m, form.n, swizzles, form.ping_pong)
+        at_most = staging
+        if len(sure) < len(problem.results):
+            at_most = consumers * staging_bytes(problem.results, form.m, form.n, swizzles, form.ping_pong)
         if problem.in_cluster:
             staging, at_most = (held + form.rows * form.n * WORD_BYTES for held in (staging, at_most))
         slot = problem.shape.operand_rows(form.rows, form.n) * form.k * problem.operand_bytes
