@@ -63,6 +63,7 @@ _H200_RATES = Rates(
         cache_row_clocks=1.82,
         cut_request_factor=0.93,
         cut_sector_factor=1.77,
+        beyond_clocks=0.1,
         copied_row_clocks=7.7,
         held_clocks=361,
         held_across_factor=1.5,

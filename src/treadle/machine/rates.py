@@ -8,7 +8,8 @@ class RoleRates(Record):
 
     Copies of a step. `row_clocks`: a box's row in a unit's copy engine, `stage_clocks`: a slot beside its rows. `cache_row_clocks`: the
     same row out of the cache that all units share, when all ask. `cut_request_factor`, `cut_sector_factor`: how much longer a row takes
-    that begins inside what is asked of the cache at once, at a sector or inside one. `copied_row_clocks`: a row that the producer's
+    that begins inside what is asked of the cache at once, at a sector or inside one. `beyond_clocks`: a row beyond an array's end, which
+    all units' copies have in turn. `copied_row_clocks`: a row that the producer's
     threads copy, in pieces of any width; `held_clocks`: the wait for pieces that go through registers; `held_across_factor`: how many times
     as long rows of such pieces take that are not contiguous along k; `rounded_factor`: the same of a row that is rounded on its way.
     `fill_clocks`: before a kernel's first step, for each byte of a stage of the ring.
@@ -38,6 +39,7 @@ class RoleRates(Record):
     cache_row_clocks: float
     cut_request_factor: float
     cut_sector_factor: float
+    beyond_clocks: float
     copied_row_clocks: float
     held_clocks: float
     held_across_factor: float

@@ -32,10 +32,13 @@ SECTOR_BYTES = 32
 
 
 class _Copies(NamedTuple):
-    """Clocks of a step's copies: of the unit's copy engine, of the shared cache when all units ask, of the producer's threads."""
+    """Clocks of a step's copies: of the unit's copy engine, of the shared cache when all units ask, of rows beyond the arrays' ends for
+    each unit at work, of the producer's threads.
+    """
 
     engine: float
     cache: float
+    beyond: float
     threads: float
 
 
@@ -86,7 +89,7 @@ class _Model:
 
     def _step(self, active: int, part: float) -> tuple[float, float]:
         """Clocks of a step's arithmetic and of its copies, with so many units at work. Clocks follow power: arithmetic slows down."""
-        cache = self.copies.cache * active / self.units
+        cache = max(self.copies.cache * active / self.units, self.copies.beyond * active)
         busy = min(1.0, self.matrix / max(self.matrix, self.copies.engine, cache, self.copies.threads))
         arithmetic = self.chain * part * (1 + self.rates.power_factor * busy * active / self.units)
         return arithmetic, limited(limited(self.copies.engine, cache, NEAR), self.copies.threads, NEAR)
@@ -154,9 +157,9 @@ def _sides(tile: RoleTile, problem: RoleProblem, columns: int) -> Iterator[tuple
 def _step_copies(tile: RoleTile, problem: RoleProblem, spec: TargetSpec, columns: int) -> _Copies:
     rates, size, queue = spec.rates.roles, problem.operand_bytes, spec.queue_for("copy_in")
     span = spec.slot_row_bytes // size
-    engine, cache, threads = rates.stage_clocks, 0.0, 0.0
+    engine, cache, beyond, threads = rates.stage_clocks, 0.0, 0.0, 0.0
     rounds = problem.row.a_type == "tf32"
-    for count, extent, rows, piece, apart in _sides(tile, problem, columns):
+    for (count, extent, rows, piece, apart), total in zip(_sides(tile, problem, columns), problem.shape.extents[:2], strict=True):
         boxes = extent * (tile.k // span) if rows.along_k else -(-extent // span) * tile.k
         if piece:
             across = 1 if rows.along_k else rates.held_across_factor
@@ -168,7 +171,11 @@ def _step_copies(tile: RoleTile, problem: RoleProblem, spec: TargetSpec, columns
         factor = _requests(rows.pitch_bytes if rows.along_k else gcd(rows.pitch_bytes, apart * size), rates)
         engine += count * boxes * rates.row_clocks * factor
         cache += count * boxes * rates.cache_row_clocks * factor
-    return _Copies(engine, cache, threads)
+        # The last tiles along a side have such rows, one of so many.
+        left = -total % extent
+        missing = left * (tile.k // span) if rows.along_k else left // span * tile.k
+        beyond += count * missing * extent / (total + left) * rates.beyond_clocks
+    return _Copies(engine, cache, beyond, threads)
 
 
 def _requests(apart_bytes: int, rates: RoleRates) -> float:

@@ -17,7 +17,16 @@ from treadle.plan.form_times import Gathered, best_tile, bounded_seconds, second
 from treadle.plan.part_merges import WORD_BYTES, cluster_clocks, clustered_units, last_clocks, traffic_clocks
 from treadle.plan.reduction_tiles import reduction_tile
 from treadle.plan.role_clocks import merge_clocks, role_cost
-from treadle.plan.role_tiles import OperandRows, ResultShape, RoleProblem, RoleTile, exchanged_problem, may_be_exchanged, role_tiles
+from treadle.plan.role_tiles import (
+    EXCHANGED_FACTOR,
+    OperandRows,
+    ResultShape,
+    RoleProblem,
+    RoleTile,
+    exchanged_problem,
+    may_be_exchanged,
+    role_tiles,
+)
 from treadle.plan.small_m import MOST_ROWS, SmallShape, limited, stream_clocks, stream_refusal, stream_tiles, swapped_clocks, swapped_tile
 from treadle.plan.split_tiles import SplitProblem, best_split_tile, split_tile_seconds, split_tiles
 from treadle.plan.tile_config import AxisShape, ContractionShape, ContractionTypes, TileProblem
@@ -161,8 +170,13 @@ def _role_costs(problem: SplitContraction, shape: ContractionShape, spec: Target
     pieces = problem.piece_bytes(spec)
     if pieces is None or problem.types.instruction == "fma":
         return []
-    found = _role_problems(problem, shape, pieces, spec)
-    return [(roles, {tile: role_cost(tile, roles, spec) for tile in role_tiles(roles, spec)}) for roles in found]
+    found = [
+        (roles, {tile: role_cost(tile, roles, spec) for tile in role_tiles(roles, spec)})
+        for roles in _role_problems(problem, shape, pieces, spec)
+    ]
+    return [
+        (roles, {tile: cost * (EXCHANGED_FACTOR if at else 1) for tile, cost in costs.items()}) for at, (roles, costs) in enumerate(found)
+    ]
 
 
 def _whole_seconds(problem: SplitContraction, spec: TargetSpec) -> float:

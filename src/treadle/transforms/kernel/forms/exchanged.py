@@ -11,7 +11,7 @@ from typing import ClassVar
 from treadle.analysis.exchanged_nest import exchange_refusal, exchanged
 from treadle.analysis.kernel_problem import KernelProblem
 from treadle.analysis.loop_nest import LoopNest
-from treadle.plan.role_tiles import may_be_exchanged
+from treadle.plan.role_tiles import EXCHANGED_FACTOR, may_be_exchanged
 from treadle.records import dataclass
 from treadle.transforms.kernel.forms import roles
 from treadle.transforms.kernel.forms.form import Choice, Grid
@@ -49,7 +49,12 @@ def refusal(problem: KernelProblem) -> str | None:
 def decide(problem: KernelProblem) -> Sequence[Choice]:
     """See `Form`."""
     return [
-        replace(choice, config=_of_roles(choice.config), text=f"{choice.text}; operands exchanged")
+        replace(
+            choice,
+            config=_of_roles(choice.config),
+            seconds=choice.seconds * EXCHANGED_FACTOR,
+            text=f"{choice.text}; operands exchanged",
+        )
         for choice in roles.decide(_exchanged(problem))
         if isinstance(choice.config, roles.Config)
     ]
