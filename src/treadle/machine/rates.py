@@ -116,7 +116,8 @@ class ArrivalRates(Record):
     added up. `traffic_factor`: what the parts of all tiles take beside being written, as a part of the time to move them once.
     `cluster_clocks`: of a cluster whose workgroups merge: its meetings at both ends, and until all know that the parts are there.
     `peer_bytes_per_clock`: what a workgroup reads of the others' shared memory. `clustered_share`: of the units, which clusters of more
-    than two workgroups cover at one time.
+    than two workgroups cover at one time; `longest_together`: elements of a sum that a workgroup of such a cluster computes at most: few
+    long parts leave more of the machine waiting than the models say.
     """
 
     arrival_clocks: float
@@ -125,6 +126,7 @@ class ArrivalRates(Record):
     cluster_clocks: float
     peer_bytes_per_clock: float
     clustered_share: float
+    longest_together: int
 
 
 class ReductionRates(Record):

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from treadle.machine.spec import TargetSpec
 from treadle.plan.f32_split import SPLITS
 from treadle.plan.form_times import Gathered, best_tile, bounded_seconds, seconds, tile_seconds
-from treadle.plan.part_merges import WORD_BYTES, cluster_clocks, clustered_units, last_clocks, traffic_clocks
+from treadle.plan.part_merges import PAIR, WORD_BYTES, cluster_clocks, clustered_units, last_clocks, traffic_clocks
 from treadle.plan.reduction_tiles import reduction_tile
 from treadle.plan.role_clocks import merge_clocks, role_cost
 from treadle.plan.role_tiles import (
@@ -35,7 +35,7 @@ from treadle.records import dataclass
 CLEAR_GAIN: Final = 0.8
 """The parts must be modelled to take at most so much of the whole's time: models are not better than that."""
 CLEAR_GAIN_OF_ROLES: Final = 0.92
-"""The same where descriptor copies bring the operands of a matrix instruction: those models are."""
+"""The same where hardware copies bring the operands of a matrix instruction: those models are."""
 LEAST_STEPS: Final = 4
 """Of a contraction's part: a shorter one is gone before its pipeline is full."""
 LEAST_SAVED_SECONDS: Final = 3e-6
@@ -256,7 +256,8 @@ def _merge_times(problem: SplitContraction, part: ContractionShape, count: int, 
     held = count * problem.results * problem.partial_bytes
     by_kernel, by_last = [choice.seconds for choice in others], [_last_seconds(count, choice, spec) for choice in others]
     may_cluster = count in cluster_counts(spec) and problem.partial_bytes == WORD_BYTES
-    most = clustered_units(count, spec) if may_cluster else 0
+    is_short = count <= PAIR or (part.k or 0) <= spec.rates.arrivals.longest_together
+    most = clustered_units(count, spec) if may_cluster and is_short else 0
     by_cluster = [c.seconds + seconds(cluster_clocks(c.elements, spec), spec) for c in others if c.in_cluster and c.tiles <= most]
     for roles, costs in _role_costs(problem, part, spec):
         by_kernel.append(bounded_seconds(min(costs.values(), default=inf), moved, spec))
@@ -305,7 +306,7 @@ def split_contraction(problem: SplitContraction, spec: TargetSpec) -> Parts | No
         merge = min(times, key=lambda name: times[name])
         if best is None or times[merge] < best.seconds:
             best = Parts(count, step, whole, times[merge], merge)
-    has_roles = problem.types.instruction != "fma" and problem.by_descriptor(spec)
+    has_roles = problem.types.instruction != "fma" and problem.piece_bytes(spec) is not None
     gain, saved = (CLEAR_GAIN_OF_ROLES, LEAST_SAVED_OF_ROLES) if has_roles else (CLEAR_GAIN, LEAST_SAVED_SECONDS)
     return best if best is not None and _is_clear(best, gain, saved) else None
 
