@@ -8,7 +8,7 @@ Precision = Literal["ieee", "tf32", "3xtf32", "bf16x3", "bf16x6"]
 Fp8Accumulation = Literal["fast", "promoted"]
 Persistence = Literal["auto", "always", "never"]
 AttentionChoice = Literal["auto", "off", "always"]
-Form = Literal["auto", "tiles", "roles", "streaming", "swapped", "split_operands"]
+Form = Literal["auto", "tiles", "roles", "streaming", "swapped", "exchanged", "split_operands"]
 
 CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "f32_precision": get_args(Precision),
@@ -23,8 +23,9 @@ CHOICES: Final[dict[str, tuple[str, ...]]] = {
 class ContractionOverrides(Record):
     """What is asked of contractions instead of the compiler's choice. Each default leaves the choice open.
 
-    `form`: the form by name: "tiles" (all warps alike), "roles" (copying and computing go to different warps), and for one side of at most
-    64 "streaming" or "swapped", and "split_operands" where f32 operands are to be split in the kernel; where it refuses, another is taken.
+    `form`: the form by name: "tiles" (all warps alike), "roles" (copying and computing go to different warps), "exchanged" (the same with A
+    and B exchanged: `tile` and `cluster` are of the transposed result), for one side of at most 64 "streaming" or "swapped", and
+    "split_operands" where f32 operands are to be split in the kernel; where it refuses, another is taken.
     "auto": the fastest by the models (docs/architecture.md).
     `tile`: m, n, k of a tile. `warps`: warps along m and n of a tile. With a tile, the form is "roles" where `num_stages` is given, else
     "tiles".

@@ -114,3 +114,14 @@ def test_narrow_tiles_are_copied_as_if_they_were_wide() -> None:
     cut = OperandRows(True, 16)
     tile = role_tile(problem(12504, 3664, 4096, cut, cut), SPEC)
     assert tile is not None and not tile.tail_tile_n
+
+
+def test_rows_beyond_an_end_are_copied_in_turn() -> None:
+    """Tiles of twice a side's columns: 5440 x 64 took 93 us on an H200 in tiles of 64 x 128, half of whose columns are beyond the end, and
+    52 in tiles of 64 x 64. The more units copy such rows, the longer each step takes.
+    """
+    tile = RoleTile(64, 128, 64, 4, 1, 8, steps_in_flight=1)
+    beyond, within = (RoleProblem(ROW, ContractionShape(1, 5440, n, 16320), 2, (ResultShape(2, True),)) for n in (64, 128))
+    assert role_cost(tile, beyond, SPEC) > 1.2 * role_cost(tile, within, SPEC)
+    few = replace(beyond, shape=ContractionShape(1, 640, 64, 16320))
+    assert role_cost(tile, few, SPEC) < 0.9 * role_cost(tile, beyond, SPEC)

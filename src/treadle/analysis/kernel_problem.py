@@ -107,11 +107,16 @@ class KernelProblem:
         """Whether the last of several workgroups merges what they have."""
         return dispatch.MERGE in self.nest.kernel.attributes
 
+    @property
+    def parts(self) -> int:
+        """How many blocks there are, of a reduction's parts; 1 where only the runtime knows."""
+        return product([axis.size for axis in self.nest.axes if axis.block]).as_int() or 1
+
     def parts_together(self, rows: int) -> int:
         """How many workgroups of a cluster merge their parts of a tile of so many rows; 1 where none are asked to, or they cannot."""
         if dispatch.MERGE_IN_CLUSTER not in self.nest.kernel.attributes or self.types.accumulator not in ("f32", "i32"):
             return 1
-        count = product([axis.size for axis in self.nest.axes if axis.block]).as_int() or 1
+        count = self.parts
         return count if count <= self.spec.max_cluster and rows % count == 0 and count & (count - 1) == 0 else 1
 
     @cached_property
@@ -212,6 +217,9 @@ class KernelProblem:
         deferred = may_defer and all(result.in_bulk for result in results)
         known = RoleProblem(row, shape, operand_bytes, results, n_step, self.is_promoted, fixed and plain, may_be_deferred=deferred)
         crowded = any(pieces) and bool(dispatch.texts(nest.kernel.symbols))
+        together = self.parts_together(row.m)
+        parts = self.parts if self.merges_parts else 1
+        known = replace(known, parts=parts, in_cluster=together > 1)
         return replace(known, takes_turns=self.may_take_turns, piece_bytes=pieces, is_crowded=crowded, operands=self._operands)
 
     @property

@@ -8,14 +8,16 @@ class RoleRates(Record):
 
     Copies of a step. `row_clocks`: a box's row in a unit's copy engine, `stage_clocks`: a slot beside its rows. `cache_row_clocks`: the
     same row out of the cache that all units share, when all ask. `cut_request_factor`, `cut_sector_factor`: how much longer a row takes
-    that begins inside what is asked of the cache at once, at a sector or inside one. `copied_row_clocks`: a row that the producer's
+    that begins inside what is asked of the cache at once, at a sector or inside one. `beyond_clocks`: a row beyond an array's end, which
+    all units' copies have in turn. `copied_row_clocks`: a row that the producer's
     threads copy, in pieces of any width; `held_clocks`: the wait for pieces that go through registers; `held_across_factor`: how many times
     as long rows of such pieces take that are not contiguous along k; `rounded_factor`: the same of a row that is rounded on its way.
     `fill_clocks`: before a kernel's first step, for each byte of a stage of the ring.
 
     Arithmetic of a step. `step_clocks`: what consumers who wait for one another's instructions take at least; `wait_clocks`: what one
     consumer warpgroup takes beside its instructions where none of them run under the next step. `power_factor`: by how much clocks fall
-    where all matrix units are busy.
+    where all matrix units are busy. `tall_factor`: how many times as long instructions take of groups that hold more accumulators than
+    leave room beside them, and have fewer slots.
 
     Of a tile outside its loop. `tile_overhead`: whatever its size. `epilogue_clocks`: of an element of the result on its way out of a
     compute unit; `cut_store_clocks`: beside these, where rows of the result begin inside a sector; `stored_clocks`: where threads store it.
@@ -37,6 +39,7 @@ class RoleRates(Record):
     cache_row_clocks: float
     cut_request_factor: float
     cut_sector_factor: float
+    beyond_clocks: float
     copied_row_clocks: float
     held_clocks: float
     held_across_factor: float
@@ -45,6 +48,7 @@ class RoleRates(Record):
     step_clocks: float
     wait_clocks: float
     power_factor: float
+    tall_factor: float
     tile_overhead: float
     epilogue_clocks: float
     cut_store_clocks: float
@@ -108,16 +112,20 @@ class ArrivalRates(Record):
     """Of workgroups that share a result and merge its parts (plan/split_parts.py).
 
     `arrival_clocks`: of an arrival: until the part is written for the whole device, the count, its way to the group's threads, and the end
-    of the kernel behind the merge. `turn_clocks`: of as many parts as the last one loads together, until they are there and added up.
+    of the kernel behind the merge. `turn_clocks`: of as many elements of parts as the last one loads together, until they are there and
+    added up. `traffic_factor`: what the parts of all tiles take beside being written, as a part of the time to move them once.
     `cluster_clocks`: of a cluster whose workgroups merge: its meetings at both ends, and until all know that the parts are there.
-    `peer_bytes_per_clock`: what a workgroup reads of the others' shared memory. `longest_together`: elements of a sum that a workgroup of
-    such a cluster computes at most: few long parts leave more of the machine waiting than the models say.
+    `peer_bytes_per_clock`: what a workgroup reads of the others' shared memory. `clustered_share`: of the units, which clusters of more
+    than two workgroups cover at one time; `longest_together`: elements of a sum that a workgroup of such a cluster computes at most: few
+    long parts leave more of the machine waiting than the models say.
     """
 
     arrival_clocks: float
     turn_clocks: float
+    traffic_factor: float
     cluster_clocks: float
     peer_bytes_per_clock: float
+    clustered_share: float
     longest_together: int
 
 

@@ -47,8 +47,13 @@ def with_memory(clocks: float, memory_bytes: float, spec: TargetSpec) -> float:
 
 def role_seconds(tile: RoleTile, problem: RoleProblem, memory_bytes: float, spec: TargetSpec) -> float:
     """Modelled time of a role kernel that reads and writes so many bytes of global memory."""
-    clocks = limited(role_cost(tile, problem, spec), copied_clocks(memory_bytes, spec), COPIED_AHEAD)
-    return seconds(spec.rates.streaming.fixed_clocks + clocks, spec)
+    return bounded_seconds(role_cost(tile, problem, spec), memory_bytes, spec)
+
+
+def bounded_seconds(clocks: float, memory_bytes: float, spec: TargetSpec) -> float:
+    """The same of a role kernel that takes so many clocks as far as the memory lets it."""
+    whole = limited(clocks, copied_clocks(memory_bytes, spec), COPIED_AHEAD)
+    return seconds(spec.rates.streaming.fixed_clocks + whole, spec)
 
 
 @dataclass(frozen=True, slots=True)

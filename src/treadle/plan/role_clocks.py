@@ -12,22 +12,33 @@ from typing import NamedTuple
 from treadle.machine.rates import RoleRates
 from treadle.machine.spec import TargetSpec
 from treadle.plan.mixed_widths import timed_columns
-from treadle.plan.role_tiles import OperandRows, ResultShape, RoleProblem, RoleTile, mixed_tiles, role_tiles
+from treadle.plan.part_merges import cluster_clocks, last_clocks
+from treadle.plan.role_tiles import (
+    ELEMENTS_WITH_TWO_BUFFERS,
+    REQUEST_BYTES,
+    OperandRows,
+    ResultShape,
+    RoleProblem,
+    RoleTile,
+    mixed_tiles,
+    role_tiles,
+)
 from treadle.plan.small_m import limited
 
 NEAR = 6
 """How two limits of a step add up where they are near one another (see `limited`)."""
 SECTOR_BYTES = 32
 """Of a cache line, what is read at once."""
-REQUEST_BYTES = 64
-"""What copies ask the cache for at once: two of them for a row that begins at one, three for others."""
 
 
 class _Copies(NamedTuple):
-    """Clocks of a step's copies: of the unit's copy engine, of the shared cache when all units ask, of the producer's threads."""
+    """Clocks of a step's copies: of the unit's copy engine, of the shared cache when all units ask, of rows beyond the arrays' ends for
+    each unit at work, of the producer's threads.
+    """
 
     engine: float
     cache: float
+    beyond: float
     threads: float
 
 
@@ -43,6 +54,7 @@ def role_cost(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
     model = _Model(tile, problem, spec, tile.n if mixed is None else gcd(tile.n, mixed.narrow))
     clocks = tile.k * problem.operand_bytes * problem.shape.operand_rows(tile.rows, tile.n) * rates.fill_clocks
     clocks += rates.deferred_clocks if tile.deferred_store else 0
+    clocks += merge_clocks(tile, problem.parts, spec, in_cluster=problem.in_cluster) if problem.parts > 1 else 0
     if mixed is not None:
         # Narrow tiles are copied as if they were wide: they overlap their neighbours.
         wide, rounds = -(-mixed.first_narrow // units), -(-mixed.tiles // units)
@@ -50,6 +62,11 @@ def role_cost(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
         return clocks + wide * model.turn(units) + (rounds - wide - 1) * model.turn(units, part) + model.last(units, part)
     full, left = divmod(problem.shape.tiles(tile.rows, tile.n), units)
     return clocks + ((full - 1) * model.turn(units) + model.last(units) if left == 0 else full * model.turn(units) + model.last(left))
+
+
+def merge_clocks(tile: RoleTile, parts: int, spec: TargetSpec, *, in_cluster: bool) -> float:
+    """Modelled clocks in which a tile's parts are merged: each group merges its own rows, a cluster's share what their unit reads."""
+    return cluster_clocks(tile.rows * tile.n, spec) if in_cluster else last_clocks(parts, tile.m * tile.n, spec)
 
 
 class _Model:
@@ -72,7 +89,7 @@ class _Model:
 
     def _step(self, active: int, part: float) -> tuple[float, float]:
         """Clocks of a step's arithmetic and of its copies, with so many units at work. Clocks follow power: arithmetic slows down."""
-        cache = self.copies.cache * active / self.units
+        cache = max(self.copies.cache * active / self.units, self.copies.beyond * active)
         busy = min(1.0, self.matrix / max(self.matrix, self.copies.engine, cache, self.copies.threads))
         arithmetic = self.chain * part * (1 + self.rates.power_factor * busy * active / self.units)
         return arithmetic, limited(limited(self.copies.engine, cache, NEAR), self.copies.threads, NEAR)
@@ -103,7 +120,9 @@ def _matrix_clocks(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> fl
     row, size = problem.row, problem.operand_bytes
     products = row.m * tile.n * row.k / spec.macs_per_clock(row)
     reading = (row.m + tile.n) * row.k * size / (spec.banks.count * spec.banks.bytes)
-    return tile.rows // row.m * problem.shape.root_count * (tile.k // row.k) * limited(products, reading, NEAR)
+    is_tall = tile.ping_pong == 1 and tile.m * tile.n > ELEMENTS_WITH_TWO_BUFFERS
+    factor = spec.rates.roles.tall_factor if is_tall else 1
+    return factor * (tile.rows // row.m) * problem.shape.root_count * (tile.k // row.k) * limited(products, reading, NEAR)
 
 
 def _consumer_clocks(tile: RoleTile, matrix: float, rates: RoleRates) -> float:
@@ -138,9 +157,9 @@ def _sides(tile: RoleTile, problem: RoleProblem, columns: int) -> Iterator[tuple
 def _step_copies(tile: RoleTile, problem: RoleProblem, spec: TargetSpec, columns: int) -> _Copies:
     rates, size, queue = spec.rates.roles, problem.operand_bytes, spec.queue_for("copy_in")
     span = spec.slot_row_bytes // size
-    engine, cache, threads = rates.stage_clocks, 0.0, 0.0
+    engine, cache, beyond, threads = rates.stage_clocks, 0.0, 0.0, 0.0
     rounds = problem.row.a_type == "tf32"
-    for count, extent, rows, piece, apart in _sides(tile, problem, columns):
+    for (count, extent, rows, piece, apart), total in zip(_sides(tile, problem, columns), problem.shape.extents[:2], strict=True):
         boxes = extent * (tile.k // span) if rows.along_k else -(-extent // span) * tile.k
         if piece:
             across = 1 if rows.along_k else rates.held_across_factor
@@ -152,7 +171,11 @@ def _step_copies(tile: RoleTile, problem: RoleProblem, spec: TargetSpec, columns
         factor = _requests(rows.pitch_bytes if rows.along_k else gcd(rows.pitch_bytes, apart * size), rates)
         engine += count * boxes * rates.row_clocks * factor
         cache += count * boxes * rates.cache_row_clocks * factor
-    return _Copies(engine, cache, threads)
+        # The last tiles along a side have such rows, one of so many.
+        left = -total % extent
+        missing = left * (tile.k // span) if rows.along_k else left // span * tile.k
+        beyond += count * missing * extent / (total + left) * rates.beyond_clocks
+    return _Copies(engine, cache, beyond, threads)
 
 
 def _requests(apart_bytes: int, rates: RoleRates) -> float:

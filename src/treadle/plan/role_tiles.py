@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from treadle.machine.spec import MatrixInstruction, TargetSpec
 from treadle.plan.mixed_widths import MixedWidths, mixed_widths, narrow_widths
+from treadle.plan.part_merges import WORD_BYTES, clustered_units
 from treadle.plan.tile_config import PROMOTED_REGISTERS, ContractionShape
 from treadle.records import dataclass
 
@@ -22,6 +23,8 @@ DEEPEST_RING = 16
 """Slots of a ring: small ones take this many to keep as much in flight as large ones do."""
 RUN_AHEAD_SLOTS = 4
 """Of a ring at least where a step's instructions run under the next step's, which keeps a slot longer."""
+ELEMENTS_WITH_TWO_BUFFERS = 128 * 128
+"""Of a group's tile: as many as the registers hold beside an epilogue."""
 LONG_RING = 8
 """Slots of a ring that a short sum may have more of than steps: the next tiles' are copied ahead."""
 PLANNED_EPILOGUE_SLOTS = 2
@@ -99,9 +102,11 @@ def box_widths(columns: int, element_bytes: int, swizzles: Sequence[int]) -> tup
     return None if left else tuple(found)
 
 
-def box_buffers(boxes: int) -> int:
-    """Buffers that boxes take in turn: one is filled while the one before leaves."""
-    return min(2, boxes)
+def box_buffers(boxes: int, elements: int) -> int:
+    """Buffers that boxes of a tile of so many elements take in turn: one is filled while the one before leaves; large tiles have one, for
+    their rings need the room.
+    """
+    return min(1 if elements > ELEMENTS_WITH_TWO_BUFFERS else 2, boxes)
 
 
 def staging_bytes(results: Sequence[ResultShape], m: int, n: int, swizzles: Sequence[int], ping_pong: int = 1) -> int:
@@ -120,7 +125,11 @@ def staging_bytes(results: Sequence[ResultShape], m: int, n: int, swizzles: Sequ
             counts[size, width, result.is_read] = counts.get((size, width, result.is_read), 0) + 1
     for (size, width, is_read), count in counts.items():
         slots = (
-            -(-count // ping_pong) if is_read and ping_pong > 1 else min(PLANNED_EPILOGUE_SLOTS, count) if is_read else box_buffers(count)
+            -(-count // ping_pong)
+            if is_read and ping_pong > 1
+            else min(PLANNED_EPILOGUE_SLOTS, count)
+            if is_read
+            else box_buffers(count, m * n)
         )
         total += slots * m * width * size
     return total
@@ -134,7 +143,8 @@ class RoleProblem:
     element of the result, for a workgroup of two groups. `may_be_deferred`: nothing but boxes leaves, and the steps are known.
     `piece_bytes`: of A and of B, what the threads of the producer copy at a time; 0 where descriptors do it. `is_crowded`: bounds and
     addresses that only the runtime knows take registers while threads copy, which leaves consumers fewer.
-    `takes_turns`: workgroups may compute several tiles. `operands`: how A and B lie in memory.
+    `takes_turns`: workgroups may compute several tiles. `operands`: how A and B lie in memory. `parts`: so many parts of each tile are
+    merged in the kernel, by the last workgroup or, `in_cluster`, by those of a cluster; they are in the shape's batch.
     """
 
     row: MatrixInstruction
@@ -150,6 +160,42 @@ class RoleProblem:
     is_crowded: bool = False
     takes_turns: bool = True
     operands: tuple[OperandRows, OperandRows] = (OperandRows(), OperandRows())
+    parts: int = 1
+    in_cluster: bool = False
+
+
+EXCHANGED_ROUNDS = 4
+"""Rounds of tiles of 128 x 128 up to which operands may be exchanged: in more, results that leave by descriptor copies under the next
+tile's loop are worth more than what rounding the rows of tiles up to 64 wastes.
+"""
+REQUEST_BYTES = 64
+"""What copies ask the cache for at once: two of them for a row that begins at one, more for others."""
+
+
+EXCHANGED_FACTOR = 1.04
+"""By how much the time of exchanged operands counts for more than it is modelled: where it was within that of the other order's, it was
+measured to be 4 % slower in the geometric mean of nine shapes, and 13 % faster where it was not, of fourteen.
+"""
+
+
+def may_be_exchanged(shape: ContractionShape, operands: Sequence[OperandRows], spec: TargetSpec) -> bool:
+    """Whether it is worth a look to exchange the operands: the result is small, or rows of one of them are slower to copy."""
+    return shape.tiles(128, 128) <= EXCHANGED_ROUNDS * spec.compute_units or any(rows.pitch_bytes % REQUEST_BYTES for rows in operands)
+
+
+def exchanged_problem(problem: RoleProblem, n_step: int) -> RoleProblem:
+    """The problem of the transposed result, which the threads store. `n_step`: of the operand that is B then."""
+    shape = problem.shape
+    stored = tuple(replace(result, in_bulk=False) for result in problem.results)
+    return replace(
+        problem,
+        shape=replace(shape, m=shape.n, n=shape.m, shared="b" if shape.shared == "a" else "a"),
+        results=stored,
+        n_step=n_step,
+        may_be_deferred=False,
+        piece_bytes=problem.piece_bytes[::-1],
+        operands=problem.operands[::-1],
+    )
 
 
 PING_PONG_STEP = 64
@@ -159,7 +205,7 @@ MAX_ACCUMULATOR_REGISTERS = 128
 MAX_CROWDED_ACCUMULATOR_REGISTERS = 96
 """The same where runtime sizes are copied by threads."""
 MAX_PLAIN_ACCUMULATOR_REGISTERS = 192
-"""The same where the result leaves as it is, in ping-pong."""
+"""The same where the result leaves as it is, in ping-pong or from groups with more rows than the instruction."""
 
 
 def _forms(problem: RoleProblem, spec: TargetSpec) -> Iterator[RoleTile]:
@@ -167,7 +213,8 @@ def _forms(problem: RoleProblem, spec: TargetSpec) -> Iterator[RoleTile]:
     row, k = problem.row, spec.slot_row_bytes // problem.operand_bytes
     threads = row.warps * spec.subgroup_size
     for m, warpgroups, sets in ((row.m, 2, 1), (2 * row.m, 2, 1), (row.m, 1, 1), (row.m, 1, 2), (2 * row.m, 1, 2)):
-        most = MAX_PLAIN_ACCUMULATOR_REGISTERS if sets > 1 and problem.is_plain else MAX_ACCUMULATOR_REGISTERS
+        may_be_large = problem.is_plain and problem.parts == 1 and (sets > 1 or m > row.m)
+        most = MAX_PLAIN_ACCUMULATOR_REGISTERS if may_be_large else MAX_ACCUMULATOR_REGISTERS
         most = MAX_CROWDED_ACCUMULATOR_REGISTERS if problem.is_crowded else most
         for n in range(row.n, 31, -16):
             accumulators = m * n * problem.shape.root_count // threads
@@ -182,7 +229,7 @@ def _forms(problem: RoleProblem, spec: TargetSpec) -> Iterator[RoleTile]:
 
 def role_tiles(problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
     """Tiles of role kernels that fit registers and shared memory, with as deep a ring as does (at most 16 slots, made fewer where tiles
-    read need room).
+    read need room). Of those whose parts clusters merge, such that all begin at once, if there are any.
     """
     found: list[RoleTile] = []
     room = spec.shared_bytes_per_workgroup - ROLE_MARGIN_BYTES
@@ -194,7 +241,11 @@ def role_tiles(problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
         consumers = form.consumer_warpgroups * form.ping_pong
         sure = [result for result in problem.results if not result.may_stay]
         staging = consumers * staging_bytes(sure, form.m, form.n, swizzles, form.ping_pong)
-        at_most = consumers * staging_bytes(problem.results, form.m, form.n, swizzles, form.ping_pong)
+        at_most = staging
+        if len(sure) < len(problem.results):
+            at_most = consumers * staging_bytes(problem.results, form.m, form.n, swizzles, form.ping_pong)
+        if problem.in_cluster:
+            staging, at_most = (held + form.rows * form.n * WORD_BYTES for held in (staging, at_most))
         slot = problem.shape.operand_rows(form.rows, form.n) * form.k * problem.operand_bytes
         deepest = CROWDED_RING if problem.is_crowded and problem.takes_turns else max(LONG_RING, min(DEEPEST_RING, steps))
         slots = min(deepest, (room - staging) // slot)
@@ -208,6 +259,9 @@ def role_tiles(problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
             widths = narrow_widths(tile.n, problem.row.n_step) if deferred and problem.shape.batch == 1 else ()
             narrower = (replace(tile, tail_tile_n=narrow) for narrow in widths)
             found += [tile, *(each for each in narrower if mixed_tiles(each, problem, spec) is not None)]
+    if problem.in_cluster:
+        most = clustered_units(problem.parts, spec)
+        return tuple(tile for tile in found if problem.shape.tiles(tile.rows, tile.n) <= most) or tuple(found)
     return tuple(found)
 
 

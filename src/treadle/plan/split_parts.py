@@ -8,15 +8,25 @@ the memory has bandwidth.
 
 from collections.abc import Iterator
 from dataclasses import replace
-from math import prod
+from math import inf, prod
 from typing import Final, NamedTuple
 
 from treadle.machine.spec import TargetSpec
 from treadle.plan.f32_split import SPLITS
-from treadle.plan.form_times import Gathered, best_tile, role_seconds, seconds, tile_seconds
+from treadle.plan.form_times import Gathered, best_tile, bounded_seconds, seconds, tile_seconds
+from treadle.plan.part_merges import PAIR, WORD_BYTES, cluster_clocks, clustered_units, last_clocks, traffic_clocks
 from treadle.plan.reduction_tiles import reduction_tile
-from treadle.plan.role_clocks import role_tile
-from treadle.plan.role_tiles import OperandRows, ResultShape, RoleProblem
+from treadle.plan.role_clocks import merge_clocks, role_cost
+from treadle.plan.role_tiles import (
+    EXCHANGED_FACTOR,
+    OperandRows,
+    ResultShape,
+    RoleProblem,
+    RoleTile,
+    exchanged_problem,
+    may_be_exchanged,
+    role_tiles,
+)
 from treadle.plan.small_m import MOST_ROWS, SmallShape, limited, stream_clocks, stream_refusal, stream_tiles, swapped_clocks, swapped_tile
 from treadle.plan.split_tiles import SplitProblem, best_split_tile, split_tile_seconds, split_tiles
 from treadle.plan.tile_config import AxisShape, ContractionShape, ContractionTypes, TileProblem
@@ -24,15 +34,14 @@ from treadle.records import dataclass
 
 CLEAR_GAIN: Final = 0.8
 """The parts must be modelled to take at most so much of the whole's time: models are not better than that."""
+CLEAR_GAIN_OF_ROLES: Final = 0.92
+"""The same where hardware copies bring the operands of a matrix instruction: those models are."""
 LEAST_STEPS: Final = 4
 """Of a contraction's part: a shorter one is gone before its pipeline is full."""
 LEAST_SAVED_SECONDS: Final = 3e-6
+LEAST_SAVED_OF_ROLES: Final = 0.8e-6
 MOST_WORKSPACE_BYTES: Final = 256 << 20
 """Of all partial results together."""
-ELEMENTS_AT_ONCE: Final = 8192
-"""Elements of parts that the last workgroup loads together: 64 registers a thread of four warps."""
-WORD_BYTES: Final = 4
-"""Of an element that workgroups of a cluster read from each other."""
 RESIDENT_THREADS: Final = 2048
 
 
@@ -133,28 +142,6 @@ def merge_seconds(count: int, results: int, partial_bytes: int, spec: TargetSpec
     return spec.rates.general.launch_seconds + waiting + held / (spec.memory_gbps * 1e9 * faster)
 
 
-def parts_at_once(count: int, elements: int) -> int:
-    """How many parts of a tile of so many elements the last workgroup loads together, a power of two: loads of one part alone wait for one
-    another.
-    """
-    wanted, room = 1 << (count - 1).bit_length(), max(1, ELEMENTS_AT_ONCE // elements)
-    return min(wanted, 1 << (room.bit_length() - 1))
-
-
-def last_seconds(count: int, elements: int, spec: TargetSpec) -> float:
-    """An arrival with what is written before it, and the parts of a tile of so many elements, a turn of loads after another."""
-    rates, together = spec.rates.arrivals, parts_at_once(count, elements)
-    # Elements beyond those that are loaded together take turns of their own.
-    turns = -(-count // together) * max(1.0, together * elements / ELEMENTS_AT_ONCE)
-    return seconds(rates.arrival_clocks + turns * rates.turn_clocks, spec)
-
-
-def cluster_seconds(elements: int, spec: TargetSpec) -> float:
-    """The meetings of a cluster, and what its workgroups read of each other: a tile's elements each, whatever the number of parts."""
-    rates = spec.rates.arrivals
-    return seconds(rates.cluster_clocks + elements * WORD_BYTES / rates.peer_bytes_per_clock, spec)
-
-
 def _small_choices(problem: SplitContraction, shape: ContractionShape, spec: TargetSpec) -> Iterator[_Choice]:
     m, n = shape.m or 0, shape.n or 0
     if problem.is_windowed or min(m, n) > MOST_ROWS or shape.root_count > 1 or problem.types.accumulator not in ("f32", "i32", "f64"):
@@ -178,24 +165,39 @@ def _moved_bytes(problem: SplitContraction, shape: ContractionShape) -> int:
     return batch * (k * (m * problem.a_bytes + n * problem.b_bytes) + m * n * problem.partial_bytes)
 
 
-def _best(problem: SplitContraction, shape: ContractionShape, spec: TargetSpec) -> tuple[_Choice, _Choice]:
-    """The fastest of the kernel forms' choices, and of those in which each workgroup has one tile."""
-    others = _choices_of_one_tile(problem, shape, spec)
-    pieces, types = problem.piece_bytes(spec), problem.types
-    if pieces is None or types.instruction == "fma":
-        return min(others), min(others)
-    row, result = spec.instruction(types.instruction), ResultShape(problem.partial_bytes, True)
+def _role_costs(problem: SplitContraction, shape: ContractionShape, spec: TargetSpec) -> list[tuple[RoleProblem, dict[RoleTile, float]]]:
+    """The tiles of role kernels with their modelled clocks; empty where there are none."""
+    pieces = problem.piece_bytes(spec)
+    if pieces is None or problem.types.instruction == "fma":
+        return []
+    found = [
+        (roles, {tile: role_cost(tile, roles, spec) for tile in role_tiles(roles, spec)})
+        for roles in _role_problems(problem, shape, pieces, spec)
+    ]
+    return [
+        (roles, {tile: cost * (EXCHANGED_FACTOR if at else 1) for tile, cost in costs.items()}) for at, (roles, costs) in enumerate(found)
+    ]
+
+
+def _whole_seconds(problem: SplitContraction, spec: TargetSpec) -> float:
+    """The time of the fastest kernel form for a contraction that is not split."""
+    shape = problem.shape
+    costs = [cost for _, found in _role_costs(problem, shape, spec) for cost in found.values()]
+    times = [bounded_seconds(min(costs), _moved_bytes(problem, shape), spec)] if costs else []
+    return min([*times, *(choice.seconds for choice in _choices_of_one_tile(problem, shape, spec))])
+
+
+def _role_problems(problem: SplitContraction, shape: ContractionShape, pieces: tuple[int, int], spec: TargetSpec) -> Iterator[RoleProblem]:
+    """What tiles of role kernels are chosen for: the contraction as it is, and with its operands exchanged."""
+    row, result = spec.instruction(problem.types.instruction), ResultShape(problem.partial_bytes, True)
     a, b = (OperandRows(along, rows) for along, rows in zip(problem.along_k, problem.copied_rows, strict=True))
-    found: list[_Choice] = []
-    for takes_turns in (True, False):
-        roles = RoleProblem(row, shape, types.operand_bytes, (result,), takes_turns=takes_turns, piece_bytes=pieces, operands=(a, b))
-        choices = list(others)
-        if (tile := role_tile(roles, spec)) is not None:
-            choices.append(
-                _Choice(role_seconds(tile, roles, _moved_bytes(problem, shape), spec), tile.m * tile.n, shape.tiles(tile.rows, tile.n))
-            )
-        found.append(min(choices))
-    return found[0], found[1]
+    size = problem.types.operand_bytes
+    of_b, of_a = (row.n_step if side.along_k else spec.slot_row_bytes // size for side in (b, a))
+    is_whole = shape == problem.shape
+    known = RoleProblem(row, shape, size, (result,), of_b, is_plain=is_whole, piece_bytes=pieces, operands=(a, b))
+    yield known
+    if not any(pieces) and not problem.is_windowed and shape.root_count == 1 and may_be_exchanged(shape, (a, b), spec):
+        yield exchanged_problem(known, of_a)
 
 
 def _choices_of_one_tile(problem: SplitContraction, shape: ContractionShape, spec: TargetSpec) -> list[_Choice]:
@@ -248,19 +250,34 @@ def cluster_counts(spec: TargetSpec) -> tuple[int, ...]:
     return tuple(1 << power for power in range(1, spec.max_cluster.bit_length()))
 
 
-def _merge_times(problem: SplitContraction, part: ContractionShape, count: int, spec: TargetSpec, *, in_cluster: bool) -> dict[str, float]:
+def _merge_times(problem: SplitContraction, part: ContractionShape, count: int, spec: TargetSpec) -> dict[str, float]:
     """The times of `count` parts, of which `part` is all in one batch, and of their merge, by who merges."""
-    # Kernels that merge are computed in the form that is fastest without: forms are chosen so.
-    fastest, alone = _best(problem, part, spec)
-    times = {
-        "kernel": fastest.seconds + merge_seconds(count, problem.results, problem.partial_bytes, spec),
-        "last": alone.seconds + last_seconds(count, alone.elements, spec),
+    others, moved = _choices_of_one_tile(problem, part, spec), _moved_bytes(problem, part)
+    held = count * problem.results * problem.partial_bytes
+    by_kernel, by_last = [choice.seconds for choice in others], [_last_seconds(count, choice, spec) for choice in others]
+    may_cluster = count in cluster_counts(spec) and problem.partial_bytes == WORD_BYTES
+    is_short = count <= PAIR or (part.k or 0) <= spec.rates.arrivals.longest_together
+    most = clustered_units(count, spec) if may_cluster and is_short else 0
+    by_cluster = [c.seconds + seconds(cluster_clocks(c.elements, spec), spec) for c in others if c.in_cluster and c.tiles <= most]
+    for roles, costs in _role_costs(problem, part, spec):
+        by_kernel.append(bounded_seconds(min(costs.values(), default=inf), moved, spec))
+        alone = [tile for tile in costs if tile.ping_pong == 1]
+        at_once = [tile for tile in alone if roles.shape.tiles(tile.rows, tile.n) <= most]
+        for times, tiles, written in ((by_last, alone, held), (by_cluster, at_once, 0)):
+            merges = {tile: merge_clocks(tile, count, spec, in_cluster=not written) for tile in tiles}
+            if merges:
+                tile = min(tiles, key=lambda tile: costs[tile] + merges[tile])
+                times.append(bounded_seconds(costs[tile], moved - held + written, spec) + seconds(merges[tile], spec))
+    found = {
+        "kernel": min(by_kernel) + merge_seconds(count, problem.results, problem.partial_bytes, spec),
+        "last": min(by_last) + seconds(traffic_clocks(held, spec), spec),
+        "cluster": min(by_cluster, default=inf),
     }
-    # Clusters that wait for units begin when others end: measured, that takes longer than a merge by the last.
-    at_once = alone.tiles <= spec.compute_units // spec.max_cluster * spec.max_cluster
-    if in_cluster and at_once and alone.in_cluster and problem.partial_bytes == WORD_BYTES:
-        times["cluster"] = alone.seconds + cluster_seconds(alone.elements, spec)
-    return times
+    return {who: time for who, time in found.items() if time < inf}
+
+
+def _last_seconds(count: int, choice: _Choice, spec: TargetSpec) -> float:
+    return choice.seconds + seconds(last_clocks(count, choice.elements, spec), spec)
 
 
 def split_contraction(problem: SplitContraction, spec: TargetSpec) -> Parts | None:
@@ -272,7 +289,7 @@ def split_contraction(problem: SplitContraction, spec: TargetSpec) -> Parts | No
     tiles, small = (shape.tiles(side, side) for side in (128, 64))
     if tiles >= spec.compute_units:
         return None
-    whole = _best(problem, shape, spec)[0].seconds
+    whole = _whole_seconds(problem, spec)
     best: Parts | None = None
     each = problem.results * problem.partial_bytes
     steps = -(-k // step)
@@ -285,15 +302,17 @@ def split_contraction(problem: SplitContraction, spec: TargetSpec) -> Parts | No
     for count in sorted(counts | together):
         longest = -(-steps // count) * step
         part = replace(shape, batch=batch * count, k=longest)
-        times = _merge_times(problem, part, count, spec, in_cluster=count in together and longest <= spec.rates.arrivals.longest_together)
+        times = _merge_times(problem, part, count, spec)
         merge = min(times, key=lambda name: times[name])
         if best is None or times[merge] < best.seconds:
             best = Parts(count, step, whole, times[merge], merge)
-    return best if best is not None and _is_clear(best) else None
+    has_roles = problem.types.instruction != "fma" and problem.piece_bytes(spec) is not None
+    gain, saved = (CLEAR_GAIN_OF_ROLES, LEAST_SAVED_OF_ROLES) if has_roles else (CLEAR_GAIN, LEAST_SAVED_SECONDS)
+    return best if best is not None and _is_clear(best, gain, saved) else None
 
 
-def _is_clear(parts: Parts) -> bool:
-    return parts.seconds <= CLEAR_GAIN * parts.whole_seconds and parts.whole_seconds - parts.seconds >= LEAST_SAVED_SECONDS
+def _is_clear(parts: Parts, gain: float, saved: float) -> bool:
+    return parts.seconds <= gain * parts.whole_seconds and parts.whole_seconds - parts.seconds >= saved
 
 
 def _reduction_seconds(problem: SplitReduction, count: int, spec: TargetSpec) -> float:
@@ -332,4 +351,4 @@ def split_reduction(problem: SplitReduction, spec: TargetSpec) -> Parts | None:
         time = _reduction_seconds(problem, count, spec) + merge_seconds(count, problem.results, problem.partial_bytes, spec)
         if best is None or time < best.seconds:
             best = Parts(count, step, whole, time)
-    return best if best is not None and _is_clear(best) else None
+    return best if best is not None and _is_clear(best, CLEAR_GAIN, LEAST_SAVED_SECONDS) else None

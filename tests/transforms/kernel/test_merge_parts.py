@@ -18,7 +18,7 @@ from treadle.ir.passes import run_passes
 from treadle.machine import target_spec
 from treadle.options import CompileOptions
 from treadle.pipelines import tensor_passes
-from treadle.plan.split_parts import parts_at_once
+from treadle.plan.part_merges import parts_at_once
 from treadle.sim.schedule import ScheduledProgram
 from treadle.transforms.kernel.merge_parts import MergePartsPass
 from treadle.verify.check import prove

@@ -175,12 +175,13 @@ def erase_unused(value: SSAValue) -> None:
 def make_rings(by_store: Mapping[tile.StoreOp, Sequence[BoxType]]) -> dict[BoxType, Ring]:
     """The buffers for all boxes of all stores, in front of the first."""
     boxes = Counter(kind for kinds in by_store.values() for kind in kinds)
+    elements = max((sum(kind.element_count() for kind in kinds) for kinds in by_store.values()), default=0)
     rings: dict[BoxType, Ring] = {}
     for kind, count in boxes.items():
         rows, width = kind.get_shape()
         size = element_bytes(kind.element_type)
         box = swizzled((rows, width), (1, 0), size, width * size)
-        buffers = box_buffers(count)
+        buffers = box_buffers(count, elements)
         alloc = tile.AllocOp(tile.shared_buffer_type((buffers, rows, width), kind.element_type, box.stacked(buffers)))
         insert_before(next(iter(by_store)), alloc)
         rings[kind] = Ring(alloc, box)

@@ -196,3 +196,15 @@ def test_small_slots_are_many() -> None:
     """As many bytes in flight as larger ones have; no more slots than a long tile has steps."""
     deep, short = best(problem_of(product(60, 72, 16384))), best(problem_of(product(60, 72, 512)))
     assert deep.num_stages > 8 >= short.num_stages and deep.steps_in_flight == 1
+
+
+@pytest.mark.parametrize(("form", "n"), [("roles", 160), ("roles", 192), ("exchanged", 144)])
+def test_tall_tiles_of_more_accumulators(form: Any, n: int) -> None:
+    """Groups of 128 rows with up to 192 accumulators a thread: boxes leave through one buffer, so that three slots fit beside it."""
+    work = workload(264, 200, 136) if form == "roles" else workload(200, 264, 136)
+    asked = CompileOptions(form=form, tile=(128, n, 64), warps=(4, 1), num_stages=3, consumer_warpgroups=2)
+    with collect_remarks() as log:
+        module, said = lowered(work.text, "sm_90a", asked)
+    assert f"tile 128x{n}x64" in said
+    assert not [remark.text for remark in log.remarks if "stages instead of" in remark.text]
+    assert_right(work, module)

@@ -4,10 +4,21 @@ from treadle.dialects import dispatch, tile
 from treadle.dialects.kernel_form import KernelFormAttr
 from treadle.errors import SCHEDULE_FORM, InternalError, TreadleError
 from treadle.ir.locations import location_of
-from treadle.transforms.kernel.forms import attention, elementwise, reduction, roles, rows, split_operands, streaming, swapped, tiles
+from treadle.transforms.kernel.forms import (
+    attention,
+    elementwise,
+    exchanged,
+    reduction,
+    roles,
+    rows,
+    split_operands,
+    streaming,
+    swapped,
+    tiles,
+)
 from treadle.transforms.kernel.forms.form import Form, FormConfig
 
-FORMS: tuple[Form, ...] = (streaming, swapped, split_operands, roles, tiles, attention, rows, reduction, elementwise)
+FORMS: tuple[Form, ...] = (streaming, swapped, split_operands, roles, exchanged, tiles, attention, rows, reduction, elementwise)
 """Of equal modelled times the first is taken."""
 BY_NAME: dict[str, Form] = {form.NAME: form for form in FORMS}
 

@@ -12,7 +12,7 @@ from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation, Region, SSAValue
 from treadle.ir.dialects import builtin, linalg, scf
 from treadle.plan.expr import Expr, ceil_div, product
-from treadle.plan.split_parts import parts_at_once
+from treadle.plan.part_merges import parts_at_once
 from treadle.transforms.kernel.tiling.builder import Frame, KernelBuilder
 from treadle.transforms.kernel.tiling.cluster_merging import finish_in_cluster
 from treadle.transforms.kernel.tiling.joins import join_by, joined_along

@@ -1,0 +1,73 @@
+"""exchanged: the form `roles` with A and B exchanged, so that B's columns lie along the instruction's rows and A's rows along its columns.
+
+Widths of tiles go by 16, heights by 64: a result with 80 or 360 rows is covered with less waste. Tiles of the result are transposed on
+their way out, by the threads' stores.
+"""
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import ClassVar
+
+from treadle.analysis.exchanged_nest import exchange_refusal, exchanged
+from treadle.analysis.kernel_problem import KernelProblem
+from treadle.analysis.loop_nest import LoopNest
+from treadle.plan.role_tiles import EXCHANGED_FACTOR, may_be_exchanged
+from treadle.records import dataclass
+from treadle.transforms.kernel.forms import roles
+from treadle.transforms.kernel.forms.form import Choice, Grid
+from treadle.transforms.kernel.tiling.builder import KernelBuilder
+
+NAME = "exchanged"
+KIND = "contraction"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config(roles.Config):
+    """As of `roles`; axes, tile and types are those of the exchanged problem."""
+
+    form: ClassVar[str] = NAME
+
+    def nest_of(self, nest: LoopNest) -> LoopNest:
+        return exchanged(nest)
+
+
+def refusal(problem: KernelProblem) -> str | None:
+    """See `Form`."""
+    if (reason := exchange_refusal(problem.nest)) is not None:
+        return reason
+    asked = problem.overrides
+    if asked.form != NAME:
+        if asked.tile:
+            return "a tile is asked for"
+        if (reason := problem.descriptor_refusal) is not None:
+            return reason
+        if not may_be_exchanged(problem.shape, problem.role_problem.operands, problem.spec):
+            return "the result is large"
+    return roles.refusal(_exchanged(problem))
+
+
+def decide(problem: KernelProblem) -> Sequence[Choice]:
+    """See `Form`."""
+    return [
+        replace(
+            choice,
+            config=_of_roles(choice.config),
+            seconds=choice.seconds * EXCHANGED_FACTOR,
+            text=f"{choice.text}; operands exchanged",
+        )
+        for choice in roles.decide(_exchanged(problem))
+        if isinstance(choice.config, roles.Config)
+    ]
+
+
+def _exchanged(problem: KernelProblem) -> KernelProblem:
+    return replace(problem, nest=exchanged(problem.nest))
+
+
+def _of_roles(config: roles.Config) -> Config:
+    return Config(**{field.name: getattr(config, field.name) for field in fields(config)})
+
+
+def build(kernel: KernelBuilder, config: Config) -> Grid:
+    """See `Form`."""
+    return roles.build(kernel, config)
