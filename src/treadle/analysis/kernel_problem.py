@@ -36,7 +36,8 @@ FOLLOWED = 64
 class KernelProblem:
     """A kernel that a form is wanted for. The facts about contractions are for nests that are one.
 
-    `f32_precision`, `fp8_accumulation`: as in `CompileOptions`. `is_pipelined`: set-pipeline will decide about the kernel's loops.
+    `f32_precision`, `fp8_accumulation`: as in `CompileOptions`. `is_pipelined`: set-pipeline will decide about the kernel's loops; not
+    `is_asked`: nobody has said whether it will.
     `split`: the name of the split of f32 operands whose parts the kernel is to multiply; "" for a kernel that multiplies them as they are.
     """
 
@@ -47,6 +48,18 @@ class KernelProblem:
     fp8_accumulation: str = "fast"
     is_pipelined: bool = False
     split: str = ""
+    is_asked: bool = True
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether iterations of the kernel's loop may overlap, where it is that of a contraction."""
+        return self.is_pipelined or (not self.is_asked and self.nest.kind == "contraction" and self.copies_pieces)
+
+    @property
+    def copies_pieces(self) -> bool:
+        """Whether the vector units multiply what the threads' copies may bring."""
+        queue = self.spec.queue_for("copy_in")
+        return queue is not None and bool(queue.piece_bytes) and self.types.instruction == "fma"
 
     @cached_property
     def kind(self) -> Contraction:

@@ -27,7 +27,7 @@ from treadle.machine import MatrixInstruction, TargetSpec
 from treadle.plan.access import contiguous_dim
 from treadle.plan.folded_copies import folded_refusal
 from treadle.plan.layout_choice import GlobalAccess, shared_cost
-from treadle.plan.staging import bulk_refusal, descriptor_layout, fits_swizzle, linear_buffer, linear_refusal, piece_width, register_buffer
+from treadle.plan.staging import bulk_refusal, descriptor_layout, fits_swizzle, linear_buffer, linear_refusal, piece_buffer, piece_width, register_buffer
 from treadle.records import dataclass
 from treadle.remarks import emit
 from treadle.transforms.kernel.forms import roles, split_operands
@@ -164,6 +164,26 @@ def _in_order(
     return layout
 
 
+def _in_pieces(operand: _Operand, fragment: TileLayout, kernel: tile.KernelOp, spec: TargetSpec) -> SharedLayout | str:
+    """The layout in which threads copy an operand piece by piece to where multiply-adds read it, or why they do not."""
+    queue, load = spec.queue_for("copy_in"), operand.load
+    if load is None or load.result is not operand.value or queue is None:
+        return "the operand is computed, not loaded"
+    if not is_zero(load.other):
+        return "elements outside the array are not zero"
+    if operand.contiguous is None or view_op(load.view).folding is not None:
+        return "no dimension of the tile has unit stride"
+    dims = tile.ints(load.dims)
+    facts = access_facts(load.view, tuple(load.offsets), dims, operand.shape)
+    width = piece_width(facts, dims[operand.contiguous], queue)
+    if width not in queue.piece_bytes:
+        return "its rows begin at places that no copy takes"
+    layout = piece_buffer(
+        operand.shape, operand.contiguous, operand.bytes, fragment, width, spec.subgroup_size, num_warps(kernel), spec.banks
+    )
+    return layout or f"no buffer keeps pieces of {width} bytes together"
+
+
 def _other_load(contracts: Collection[tile.ContractOp]) -> tile.LoadOp | None:
     """A load in a loop of a contraction that is more than the operand of one."""
     loops = {op.parent_op() for op in contracts}
@@ -238,6 +258,31 @@ class SetOperandStagingPass(KernelPass):
         queue = spec.queue_for("copy_in")
         if queue is not None and queue.lane_bytes and contracts:
             self._fill_in_order(kernel, spec, asked, queue.path)
+        if queue is not None and queue.piece_bytes and contracts:
+            self._fill_by_pieces(kernel, spec, asked, queue.path)
+
+    def _fill_by_pieces(self, kernel: tile.KernelOp, spec: TargetSpec, asked: Mapping[tile.ContractOp, tuple[str, ...]], path: str) -> None:
+        """Let copies of the threads bring what multiply-adds read, where they can bring it all."""
+        found: dict[tile.ContractOp, builtin.DictionaryAttr] = {}
+        if _other_load(asked) is not None:
+            return
+        for op, paths in asked.items():
+            layouts = contract_layouts(op, kernel, spec)
+            entries: dict[str, Attribute] = {}
+            for (name, value, k_dim, fragment), one in zip((("a", op.a, 1, layouts.a), ("b", op.b, 0, layouts.b)), paths, strict=True):
+                operand = _Operand(name, value, k_dim, source_load(value))
+                if op.instruction.data != "fma" or staging_of(op, name)[0] != THREADS or one == THREADS or fragment is None:
+                    return
+                layout = _in_pieces(operand, fragment, kernel, spec)
+                if isinstance(layout, str):
+                    subject = f"{kernel.sym_name.data}: operand {name}"
+                    emit("note", self.name, subject, f"not brought by copies: {layout}", location_of(op))
+                    return
+                entries[name] = builtin.DictionaryAttr({"path": builtin.StringAttr(path), "layout": SharedLayoutAttr(layout)})
+            found[op] = builtin.DictionaryAttr(entries)
+        for op, staging in found.items():
+            op.attributes[STAGING] = staging
+            emit("decision", self.name, f"{kernel.sym_name.data}: operands", f"brought by copies ('{path}')", location_of(op))
 
     def _fill_in_order(self, kernel: tile.KernelOp, spec: TargetSpec, asked: Mapping[tile.ContractOp, tuple[str, ...]], path: str) -> None:
         """Let copies bring what threads would, where they can bring it all: a loop overlaps by the ones or by the others."""

@@ -38,7 +38,7 @@ class Config(ContractionConfig):
 
     def relieved(self, problem: KernelProblem) -> "Config":
         """Without iterations that overlap."""
-        return replace(self, is_sequential=problem.is_pipelined, is_drained=problem.spec.async_matrix)
+        return replace(self, is_sequential=problem.overlaps, is_drained=problem.spec.async_matrix)
 
 
 def refusal(problem: KernelProblem) -> str | None:
