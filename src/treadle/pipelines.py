@@ -148,7 +148,9 @@ def tensor_passes(spec: TargetSpec | None = None, options: CompileOptions | None
 def tile_passes(spec: TargetSpec, options: CompileOptions, candidates: Mapping[str, int] | None = None) -> tuple[ModulePass, ...]:
     """Dispatch level to tile level: each kernel becomes one workgroup's program. `candidates`: of kernels that do not take their best."""
     target, numerics = target_name(spec), (options.f32_precision, options.fp8_accumulation)
-    form = SetKernelFormPass(target, *numerics, options.overrides, is_pipelined=overlaps(options, spec), is_asked=options.pipeline_stages >= 0)
+    form = SetKernelFormPass(
+        target, *numerics, options.overrides, is_pipelined=overlaps(options, spec), is_asked=options.pipeline_stages >= 0
+    )
     # before anything looks at sizes: what may be large has no descriptor copies
     any_size = (SetSizeBoundsPass(),) if options.index_bits == 64 else ()
     return (
@@ -182,7 +184,7 @@ def kernel_passes(spec: TargetSpec, *, retarget: bool = True) -> tuple[ModulePas
 
 def overlaps(options: CompileOptions, spec: TargetSpec) -> bool:
     """Whether all loops of a kernel that contract overlap their iterations: those of some overlap on every machine."""
-    return options.pipeline_stages == 0 or options.pipeline_stages < 0 and spec.pipelines_contractions
+    return options.pipeline_stages == 0 or (options.pipeline_stages < 0 and spec.pipelines_contractions)
 
 
 def pipelining_passes(stages: int) -> tuple[ModulePass, ...]:

@@ -6,8 +6,8 @@ from treadle.machine import TargetSpec
 
 
 def overlaps_unasked(loop: scf.ForOp, spec: TargetSpec) -> bool:
-    """Whether a loop contracts on a machine whose loops then overlap, or contracts in the vector units what copies bring: no other workgroup
-    hides these, for accumulators take the registers.
+    """Whether a loop contracts on a machine whose loops then overlap, or contracts in the vector units what copies bring: no other
+    workgroup hides these, for accumulators take the registers.
     """
     body = list(loop.body.walk())
     contracts = [op for op in body if isinstance(op, tile.ContractOp)]

@@ -7,9 +7,8 @@ from itertools import pairwise
 from treadle.errors import InternalError
 from treadle.layout.bits import log2_exact, power_of_two_part
 from treadle.layout.linear_copy import linear_copy
-from treadle.layout.access import possible_addresses, wavefronts
-from treadle.layout.shared_layout import SharedLayout, dense, line_swizzled, swizzled, xor_swizzled
-from treadle.layout.tile_layout import TileLayout, blocked
+from treadle.layout.shared_layout import SharedLayout, dense, swizzled, xor_swizzled
+from treadle.layout.tile_layout import TileLayout
 from treadle.machine import BulkTensorCopy, Queue, SharedBanks
 from treadle.plan.access import AccessFacts
 from treadle.plan.layout_choice import IMPOSSIBLE, GlobalAccess, candidates, global_cost, shared_cost
@@ -113,7 +112,7 @@ def descriptor_layout(shape: Sequence[int], order: Sequence[int], element_bytes:
     raise InternalError(f"rows of {row_bytes} bytes fit none of the swizzles {tuple(swizzles)}")
 
 
-def _buffer_layouts(shape: tuple[int, ...], order: tuple[int, ...], element_bytes: int) -> Iterator[SharedLayout]:
+def buffer_layouts(shape: tuple[int, ...], order: tuple[int, ...], element_bytes: int) -> Iterator[SharedLayout]:
     """Dense and xor-swizzled layouts of one order, simplest first."""
     if (plain := dense(shape, order)) is None:
         return
@@ -155,7 +154,7 @@ def register_buffer(
     fastest = access.contiguous if access.contiguous is not None else 1
     found: list[tuple[int, int, SharedLayout]] = []
     for first in (fastest, 1 - fastest):
-        for layout in _buffer_layouts(shape, (first, 1 - first), element_bytes):
+        for layout in buffer_layouts(shape, (first, 1 - first), element_bytes):
             found.append((shared_cost(fragment, layout, element_bytes, banks) * fragments_per_tile, len(found), layout))
     best: SharedLayout | None = None
     best_cost = IMPOSSIBLE
@@ -187,39 +186,10 @@ def linear_buffer(
     """
     fitting = [
         layout
-        for layout in _buffer_layouts(shape, (inner, 1 - inner), element_bytes)
+        for layout in buffer_layouts(shape, (inner, 1 - inner), element_bytes)
         if linear_copy(layout, inner, piece, lanes, warps) is not None
     ]
     return min(fitting, key=lambda layout: shared_cost(fragment, layout, element_bytes, banks), default=None)
-
-
-@lru_cache(maxsize=256)
-def piece_buffer(
-    shape: tuple[int, int], inner: int, element_bytes: int, fragment: TileLayout, piece_bytes: int, lanes: int, warps: int, banks: SharedBanks
-) -> SharedLayout | None:
-    """The shared layout for an operand that threads copy in pieces of `piece_bytes` along dimension `inner`, and that is read back as
-    register fragments: the simplest of those whose reads cost least. None where no layout keeps pieces together.
-    """
-    order, piece = (inner, 1 - inner), max(1, piece_bytes // element_bytes)
-    if power_of_two_part(shape[inner]) < piece:
-        return None
-    pieces = blocked(shape, order, piece, lanes, warps)
-    lines = (line_swizzled(shape, order, element_bytes, per_phase) for per_phase in (1, 2, 4, 8))
-    fitting: list[SharedLayout] = []
-    import os
-
-    def tie(layout: SharedLayout) -> int:
-        plan = possible_addresses(fragment, layout, element_bytes)
-        if isinstance(plan, str) or not os.environ.get("FMA_TIE"):
-            return 0
-        starts = [sum(plan.thread_offset(lane, 0)) * element_bytes for lane in range(lanes)]
-        return wavefronts(starts, plan.vector * element_bytes, banks.count, banks.bytes)
-
-    for layout in (*_buffer_layouts(shape, order, element_bytes), *(layout for layout in lines if layout is not None)):
-        plan = possible_addresses(pieces, layout, element_bytes, piece_bytes)
-        if not isinstance(plan, str) and plan.vector == piece:
-            fitting.append(layout)
-    return min(fitting, key=lambda layout: (shared_cost(fragment, layout, element_bytes, banks), tie(layout)), default=None)
 
 
 def multiply_add_k_step(k: int, element_bytes: int) -> int:
