@@ -23,6 +23,7 @@ from treadle.options import ContractionOverrides
 from treadle.plan.expr import constant, product
 from treadle.plan.f32_split import SPLITS
 from treadle.plan.form_times import Gathered
+from treadle.plan.multiply_add_tiles import multiplies_pieces
 from treadle.plan.role_tiles import OperandRows, RoleProblem
 from treadle.plan.tile_config import ContractionShape, ContractionTypes, contraction_types, promotes
 from treadle.records import dataclass
@@ -53,13 +54,13 @@ class KernelProblem:
     @property
     def overlaps(self) -> bool:
         """Whether iterations of the kernel's loop may overlap, where it is that of a contraction."""
-        return self.is_pipelined or (not self.is_asked and self.nest.kind == "contraction" and self.copies_pieces)
+        return self.is_pipelined or (not self.is_asked and self.nest.kind == "contraction" and self.multiplies_pieces)
 
     @property
-    def copies_pieces(self) -> bool:
-        """Whether the vector units multiply what the threads' copies may bring."""
-        queue = self.spec.queue_for("copy_in")
-        return queue is not None and bool(queue.piece_bytes) and self.types.instruction == "fma"
+    def multiplies_pieces(self) -> bool:
+        """Whether the vector units multiply what the threads' copies bring as it is."""
+        plain = self.kind.image < 0 and not self.kind.scales and not self.split
+        return plain and multiplies_pieces(self.types, self.names[:2], self.spec)
 
     @cached_property
     def kind(self) -> Contraction:

@@ -90,8 +90,9 @@ def test_contractions_are_pipelined_where_the_row_says_so() -> None:
     assert found == {name: name != "sm_90a" for name in found}
     assert overlaps(CompileOptions(pipeline_stages=0), target_spec("sm_90a")) and not overlaps(CompileOptions(pipeline_stages=1), GFX942)
     assert decided(MFMA, SetPipelinePass(stages=-1))[0] == [AHEAD]
-    for target, count in (("gfx942", 1), ("sm_90a", 0)):
-        traced = trace(MODULE, target=target, options=CompileOptions(roles=False), until="schedule")
+    halves = MODULE.replace("f32", "f16")
+    for text, target, count in ((MODULE, "gfx942", 1), (MODULE, "sm_90a", 1), (halves, "sm_90a", 0)):
+        traced = trace(text, target=target, options=CompileOptions(roles=False), until="schedule")
         assert traced.stages["schedule"].count("pipelined = {stages") == count
 
 

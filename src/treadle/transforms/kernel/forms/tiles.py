@@ -8,6 +8,7 @@ from treadle.analysis.contraction_axes import reads_whole_tile
 from treadle.analysis.kernel_problem import KernelProblem
 from treadle.errors import KernelRejected
 from treadle.plan.form_times import best_tile, tile_seconds
+from treadle.plan.multiply_add_tiles import MultiplyAdds, multiply_add_seconds, multiply_add_tiles, resident
 from treadle.plan.tile_config import (
     ContractionTile,
     ContractionTypes,
@@ -29,12 +30,13 @@ KIND = "contraction"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config(ContractionConfig):
     """`workgroups`: how many take all tiles in turn, 0 for one a tile. `is_drained`: loops wait for their matrix instructions at the end of
-    a step.
+    a step. `resident`: workgroups that are to share a unit, 0 for what registers come to.
     """
 
     form: ClassVar[str] = NAME
     workgroups: int = 0
     is_drained: bool = False
+    resident: int = 0
 
     def relieved(self, problem: KernelProblem) -> "Config":
         """Without iterations that overlap."""
@@ -46,12 +48,21 @@ def refusal(problem: KernelProblem) -> str | None:
     return None
 
 
+def multiply_adds(problem: KernelProblem) -> MultiplyAdds:
+    """What tiles of multiply-adds are chosen for."""
+    beside = any(reads_whole_tile(problem.nest, access) for access in problem.nest.accesses)
+    return MultiplyAdds(problem.types, problem.shape, problem.spec, beside)
+
+
 def tiles(problem: KernelProblem) -> Iterator[tuple[ContractionTile, ContractionTypes]]:
     """The tiles that are considered, the fastest first, and what each is computed in: the last goes without matrix instructions, on a
     tile that every machine holds.
     """
     shape, spec, types = problem.shape, problem.spec, problem.types
     beside = not problem.overrides.tile and any(reads_whole_tile(problem.nest, a) for a in problem.nest.accesses)
+    if problem.multiplies_pieces and not problem.overrides.tile:
+        yield from ((tile, types) for tile in multiply_add_tiles(multiply_adds(problem)))
+        return
     wanted = TileProblem(types, shape, spec, problem.is_crowded, problem.is_promoted, beside)
     best = best_tile(wanted, problem.memory_bytes, problem.gathered)
     if problem.overrides.tile:
@@ -91,9 +102,14 @@ def _choice(problem: KernelProblem, tile: ContractionTile, types: ContractionTyp
         workgroups=resident_workgroups(tile, problem.shape, spec) * spec.compute_units if takes_turns else 0,
     )
     row = None if types.instruction == "fma" else spec.instruction(types.instruction)
+    text = contraction_text(problem, tile, types, is_promoted=is_promoted) + merging_text(problem, config)
+    if problem.multiplies_pieces:
+        sums = multiply_adds(problem)
+        shared = resident(tile, sums)
+        config = replace(config, resident=shared if shared > 1 else 0)
+        return Choice(config, multiply_add_seconds(tile, sums, problem.memory_bytes), text, tile.m * tile.n / tile.num_warps)
     pieces, gathered = problem.copies.piece_bytes, problem.gathered
     seconds = tile_seconds(tile, row, problem.shape, types.operand_bytes, problem.memory_bytes, spec, pieces, gathered)
-    text = contraction_text(problem, tile, types, is_promoted=is_promoted) + merging_text(problem, config)
     return Choice(config, seconds, text, tile.m * tile.n / tile.num_warps, is_light=types != problem.types)
 
 

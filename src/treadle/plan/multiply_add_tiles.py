@@ -1,0 +1,138 @@
+"""Tiles of contractions in the vector units whose operands the threads' copies bring: what is considered, and what it is modelled to take.
+
+A thread's accumulators are `rows` x `columns`; of each k it reads as many elements of A and of B, and the fewer the accumulators, the
+more of the unit's clocks go to these reads. Few warps leave clocks unused, for nothing else hides what one waits for.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from treadle.machine.spec import TargetSpec
+from treadle.plan.contract_layouts import MICRO_TILE
+from treadle.plan.form_times import with_memory
+from treadle.plan.pipeline_depth import DEEP
+from treadle.plan.tile_config import ContractionShape, ContractionTile, ContractionTypes, most_threads
+from treadle.records import dataclass
+
+COPY_INSTRUCTIONS = 3
+"""Of a thread for each element that it copies."""
+GRIDS = (
+    (256, 128, 4, 2),
+    (128, 128, 2, 2),
+    (128, 128, 4, 2),
+    (128, 64, 4, 1),
+    (64, 128, 2, 2),
+    (64, 64, 2, 1),
+    (64, 64, 2, 2),
+    (32, 64, 2, 1),
+    (64, 32, 2, 1),
+    (32, 32, 2, 1),
+)
+"""m, n, and warps along both."""
+ROW_BYTES = 64
+"""Of a step along k: more steps meet less often, and take more of shared memory."""
+BESIDE = 32
+"""Registers of a thread beside accumulators and two k of operands."""
+UNKNOWN = 14
+MATRIX = 16
+"""More where only the runtime knows sizes, and where a matrix is read beside the operands."""
+ALONE = 1.25
+"""Warps of a scheduler that leave as many clocks unused as they fill."""
+
+
+@dataclass(frozen=True, slots=True)
+class MultiplyAdds:
+    """What the tile is chosen for. `beside`: a matrix is read besides the operands."""
+
+    types: ContractionTypes
+    shape: ContractionShape
+    spec: TargetSpec
+    beside: bool = False
+
+    @property
+    def words(self) -> int:
+        """Registers of an accumulator."""
+        return 2 if self.types.accumulator in ("f64", "i64") else 1
+
+
+def multiplies_pieces(types: ContractionTypes, operands: Sequence[str], spec: TargetSpec) -> bool:
+    """Whether the vector units multiply operands of these types as they are, and threads have copies for them."""
+    queue = spec.queue_for("copy_in")
+    copied = queue is not None and types.operand_bytes in queue.piece_bytes
+    return copied and types.instruction == "fma" and tuple(operands) == (types.a, types.b)
+
+
+def _sides(tile: ContractionTile, spec: TargetSpec) -> tuple[int, int]:
+    """Rows and columns of a thread's accumulators."""
+    along_m = 1 << (spec.subgroup_size.bit_length() - 1) // 2
+    along_n = spec.subgroup_size // along_m
+    return tile.m // (tile.warps_m * along_m), tile.n // (tile.warps_n * along_n)
+
+
+def registers(tile: ContractionTile, problem: MultiplyAdds) -> int:
+    """Registers that a thread needs."""
+    rows, columns = _sides(tile, problem.spec)
+    unknown = problem.shape.n is None or problem.shape.k is None or problem.shape.m is None
+    held = rows * columns * problem.shape.root_count + 2 * (rows + columns)
+    wide = problem.spec.wide_integer_registers * (problem.types.accumulator == "i64")
+    return problem.words * held + BESIDE + UNKNOWN * unknown + MATRIX * problem.beside + wide
+
+
+def resident(tile: ContractionTile, problem: MultiplyAdds) -> int:
+    """Workgroups that share a unit, as registers and shared memory allow."""
+    spec, threads = problem.spec, tile.num_threads(problem.spec)
+    granule = spec.register_granule
+    each = -(-registers(tile, problem) // granule) * granule
+    ring = DEEP * problem.shape.operand_rows(tile.m, tile.n) * tile.k * problem.types.operand_bytes
+    return max(
+        1, min(spec.registers_per_unit // (threads * each), spec.shared_bytes_per_unit // ring, spec.max_threads_per_unit // threads)
+    )
+
+
+def _warp_clocks(tile: ContractionTile, problem: MultiplyAdds) -> float:
+    """Clocks of a unit for one k of one warp, where others fill what it leaves: of the schedulers, or of the path to shared memory, on which
+    lanes along one side that read the same wait for each other half as long.
+    """
+    spec, words = problem.spec, problem.words
+    rows, columns = _sides(tile, spec)
+    sums = rows * columns * problem.shape.root_count
+    read = (rows + columns) * words / MICRO_TILE
+    copied = problem.shape.operand_rows(tile.m, tile.n) / tile.num_threads(spec)
+    issued = sums * words + read + COPY_INSTRUCTIONS * copied
+    served = (rows / 2 + columns) * words + copied
+    return max(issued / spec.matrix_units, served)
+
+
+def clocks(tile: ContractionTile, problem: MultiplyAdds) -> float:
+    """Clocks of the busiest unit for all its tiles."""
+    spec, shape = problem.spec, problem.shape
+    each, together = _warp_clocks(tile, problem) * tile.num_warps, resident(tile, problem)
+    busiest = -(-shape.tiles(tile.m, tile.n) // spec.compute_units)
+    total = 0.0
+    for count in (together,) * (busiest // together) + (busiest % together,):
+        warps = count * tile.num_warps / spec.matrix_units
+        total += each * (count + ALONE * count / warps) if count else 0.0
+    return total * -(-shape.extents[2] // tile.k) * tile.k
+
+
+def multiply_add_tiles(problem: MultiplyAdds) -> tuple[ContractionTile, ...]:
+    """The tiles that are considered, the fastest first."""
+    found = [tile for tile in _tiles(problem) if registers(tile, problem) <= problem.spec.fma_registers]
+    return tuple(sorted(found, key=lambda tile: clocks(tile, problem)))
+
+
+def _tiles(problem: MultiplyAdds) -> Iterator[ContractionTile]:
+    spec, (_, _, k) = problem.spec, problem.shape.extents
+    step = max(ROW_BYTES // problem.types.operand_bytes, MICRO_TILE)
+    for m, n, warps_m, warps_n in GRIDS:
+        tile = ContractionTile(m, n, step, warps_m, warps_n)
+        if tile.num_threads(spec) <= most_threads(spec):
+            yield tile if k >= step else replace(tile, k=step)
+
+
+def multiply_add_seconds(tile: ContractionTile, problem: MultiplyAdds, memory_bytes: float) -> float:
+    """Modelled time of a kernel that reads and writes so many bytes of global memory."""
+    spec = problem.spec
+    rounds = -(-problem.shape.tiles(tile.m, tile.n) // spec.compute_units)
+    ends = rounds * (spec.rates.roles.tile_overhead + tile.m * tile.n * spec.rates.roles.epilogue_clocks)
+    return with_memory(clocks(tile, problem) + ends, memory_bytes, spec)
