@@ -90,7 +90,7 @@ def resident(tile: ContractionTile, problem: MultiplyAdds) -> int:
 
 
 def _warp_clocks(tile: ContractionTile, problem: MultiplyAdds) -> float:
-    """Clocks of a unit for one k of one warp, where others fill what it leaves: of the schedulers, or of the path to shared memory, on which
+    """Clocks of a unit for one k of one warp, where others fill what it leaves: of the schedulers, or of the path to shared memory, where
     lanes along one side that read the same wait for each other half as long.
     """
     spec, words = problem.spec, problem.words
