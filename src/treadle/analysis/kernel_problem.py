@@ -226,10 +226,10 @@ class KernelProblem:
         deferred = may_defer and all(result.in_bulk for result in results)
         known = RoleProblem(row, shape, operand_bytes, results, n_step, self.is_promoted, fixed and plain, may_be_deferred=deferred)
         crowded = any(pieces) and bool(dispatch.texts(nest.kernel.symbols))
-        return replace(known, takes_turns=self.may_take_turns, piece_bytes=pieces, is_crowded=crowded, operands=self._operands)
+        return replace(known, takes_turns=self.may_take_turns, piece_bytes=pieces, is_crowded=crowded, operands=self.operands)
 
     @property
-    def _operands(self) -> tuple[OperandRows, OperandRows]:
+    def operands(self) -> tuple[OperandRows, OperandRows]:
         """How A and B lie in memory; of several contractions, those of the first."""
         first = {a.input_number: a for a in reversed(self.nest.accesses) if a.input_number >= 0}
         a, b = first[self.kind.lhs], first[self.kind.rhs]

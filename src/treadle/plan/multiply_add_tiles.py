@@ -11,7 +11,7 @@ from treadle.machine.spec import TargetSpec
 from treadle.plan.contract_layouts import MICRO_TILE
 from treadle.plan.form_times import with_memory
 from treadle.plan.pipeline_depth import DEEP
-from treadle.plan.tile_config import ContractionShape, ContractionTile, ContractionTypes, most_threads
+from treadle.plan.tile_config import ContractionShape, ContractionTile, ContractionTypes, is_whole, most_threads
 from treadle.records import dataclass
 
 COPY_INSTRUCTIONS = 3
@@ -20,6 +20,8 @@ GRIDS = (
     (256, 128, 4, 2),
     (128, 128, 2, 2),
     (128, 128, 4, 2),
+    (128, 64, 2, 1),
+    (64, 128, 1, 2),
     (128, 64, 4, 1),
     (64, 128, 2, 2),
     (64, 64, 2, 1),
@@ -33,21 +35,31 @@ ROW_BYTES = 64
 """Of a step along k: more steps meet less often, and take more of shared memory."""
 BESIDE = 32
 """Registers of a thread beside accumulators and two k of operands."""
+RAGGED = 40
+"""More where tiles stick out, of rows or of a step: what each copy has to compare."""
 UNKNOWN = 14
 MATRIX = 16
 """More where only the runtime knows sizes, and where a matrix is read beside the operands."""
-ALONE = 1.25
-"""Warps of a scheduler that leave as many clocks unused as they fill."""
+WAITING = 40
+"""Multiply-adds of a warp that a scheduler's clocks for one k would take beside those that it has: what reads and meetings cost where no
+other warp fills them.
+"""
+TURNED_CLOCKS = 5
+"""Of the path to shared memory for a warp's copy of an element a lane that is turned: rows of a sector each, and where they go."""
 
 
 @dataclass(frozen=True, slots=True)
 class MultiplyAdds:
-    """What the tile is chosen for. `beside`: a matrix is read besides the operands."""
+    """What the tile is chosen for. `along_k`: A, and B, lie along k in memory, and are turned on their way. `beside`: a matrix is read
+    besides the operands. `parts`: the kernel has parts of a longer reduction.
+    """
 
     types: ContractionTypes
     shape: ContractionShape
     spec: TargetSpec
+    along_k: tuple[bool, bool] = (True, True)
     beside: bool = False
+    parts: bool = False
 
     @property
     def words(self) -> int:
@@ -75,7 +87,8 @@ def registers(tile: ContractionTile, problem: MultiplyAdds) -> int:
     unknown = problem.shape.n is None or problem.shape.k is None or problem.shape.m is None
     held = rows * columns * problem.shape.root_count + 2 * (rows + columns)
     wide = problem.spec.wide_integer_registers * (problem.types.accumulator == "i64")
-    return problem.words * held + BESIDE + UNKNOWN * unknown + MATRIX * problem.beside + wide
+    bounds = RAGGED * (problem.parts or not is_whole(tile, problem.shape))
+    return problem.words * held + BESIDE + bounds + UNKNOWN * unknown + MATRIX * problem.beside + wide
 
 
 def resident(tile: ContractionTile, problem: MultiplyAdds) -> int:
@@ -90,28 +103,31 @@ def resident(tile: ContractionTile, problem: MultiplyAdds) -> int:
 
 
 def _warp_clocks(tile: ContractionTile, problem: MultiplyAdds) -> float:
-    """Clocks of a unit for one k of one warp, where others fill what it leaves: of the schedulers, or of the path to shared memory, where
-    lanes along one side that read the same wait for each other half as long.
+    """Clocks of a unit for one k of one warp, where others fill what it leaves: of the schedulers, or of the path to shared memory. Of two
+    sides, lanes along one read the same, which takes half as long.
     """
-    spec, words = problem.spec, problem.words
+    spec, words, threads = problem.spec, problem.words, tile.num_threads(problem.spec)
     rows, columns = _sides(tile, spec)
     sums = rows * columns * problem.shape.root_count
-    read = (rows + columns) * words / MICRO_TILE
-    copied = problem.shape.operand_rows(tile.m, tile.n) / tile.num_threads(spec)
-    issued = sums * words + read + COPY_INSTRUCTIONS * copied
-    served = (rows / 2 + columns) * words + copied
+    counts = (1, problem.shape.root_count) if problem.shape.shared == "a" else (problem.shape.root_count, 1)
+    copied = [count * side / threads for count, side in zip(counts, (tile.m, tile.n), strict=True)]
+    turned, plain = (sum(each for each, is_along in zip(copied, problem.along_k, strict=True) if is_along is way) for way in (True, False))
+    issued = sums * words + (rows + columns) * words / MICRO_TILE + COPY_INSTRUCTIONS * (turned + plain / MICRO_TILE)
+    served = (rows / 2 + columns) * words + TURNED_CLOCKS * turned + words * plain
     return max(issued / spec.matrix_units, served)
 
 
 def clocks(tile: ContractionTile, problem: MultiplyAdds) -> float:
     """Clocks of the busiest unit for all its tiles."""
     spec, shape = problem.spec, problem.shape
+    rows, columns = _sides(tile, spec)
     each, together = _warp_clocks(tile, problem) * tile.num_warps, resident(tile, problem)
+    alone = WAITING / (rows * columns * shape.root_count)
     busiest = -(-shape.tiles(tile.m, tile.n) // spec.compute_units)
     total = 0.0
     for count in (together,) * (busiest // together) + (busiest % together,):
         warps = count * tile.num_warps / spec.matrix_units
-        total += each * (count + ALONE * count / warps) if count else 0.0
+        total += each * count * (1 + alone / warps) if count else 0.0
     return total * -(-shape.extents[2] // tile.k) * tile.k
 
 

@@ -210,7 +210,7 @@ def _choices_of_one_tile(problem: SplitContraction, shape: ContractionShape, spe
     types = problem.types
     row = None if types.instruction == "fma" else spec.instruction(types.instruction)
     if problem.multiplies_pieces(spec):
-        sums = MultiplyAdds(types, shape, spec)
+        sums = MultiplyAdds(types, shape, spec, problem.along_k, parts=True)
         tile = multiply_add_tiles(sums)[0]
         time = multiply_add_seconds(tile, sums, moved)
         return [_Choice(time, tile.m * tile.n, shape.tiles(tile.m, tile.n)), *_small_choices(problem, shape, spec)]

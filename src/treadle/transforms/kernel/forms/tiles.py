@@ -39,8 +39,8 @@ class Config(ContractionConfig):
     resident: int = 0
 
     def relieved(self, problem: KernelProblem) -> "Config":
-        """Without iterations that overlap."""
-        return replace(self, is_sequential=problem.overlaps, is_drained=problem.spec.async_matrix)
+        """Without iterations that overlap, and with all registers."""
+        return replace(self, resident=0, is_sequential=problem.overlaps, is_drained=problem.spec.async_matrix)
 
 
 def refusal(problem: KernelProblem) -> str | None:
@@ -51,7 +51,8 @@ def refusal(problem: KernelProblem) -> str | None:
 def multiply_adds(problem: KernelProblem) -> MultiplyAdds:
     """What tiles of multiply-adds are chosen for."""
     beside = any(reads_whole_tile(problem.nest, access) for access in problem.nest.accesses)
-    return MultiplyAdds(problem.types, problem.shape, problem.spec, beside)
+    a, b = problem.operands
+    return MultiplyAdds(problem.types, problem.shape, problem.spec, (a.along_k, b.along_k), beside, bool(problem.nest.kernel.blocks))
 
 
 def tiles(problem: KernelProblem) -> Iterator[tuple[ContractionTile, ContractionTypes]]:
