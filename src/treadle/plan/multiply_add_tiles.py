@@ -39,7 +39,7 @@ RAGGED = 40
 """More where tiles stick out, of rows or of a step: what each copy has to compare."""
 UNKNOWN = 14
 MATRIX = 16
-"""More where only the runtime knows sizes, and where a matrix is read beside the operands."""
+"""More where only the runtime knows sizes, and where a matrix is read beside the operands, or other parts are."""
 WAITING = 40
 """Multiply-adds of a warp that a scheduler's clocks for one k would take beside those that it has: what reads and meetings cost where no
 other warp fills them.
@@ -51,7 +51,7 @@ TURNED_CLOCKS = 5
 @dataclass(frozen=True, slots=True)
 class MultiplyAdds:
     """What the tile is chosen for. `along_k`: A, and B, lie along k in memory, and are turned on their way. `beside`: a matrix is read
-    besides the operands. `parts`: the kernel has parts of a longer reduction.
+    besides the operands. `parts`: the kernel has parts of a longer reduction, and `merges` them.
     """
 
     types: ContractionTypes
@@ -60,6 +60,7 @@ class MultiplyAdds:
     along_k: tuple[bool, bool] = (True, True)
     beside: bool = False
     parts: bool = False
+    merges: bool = False
 
     @property
     def words(self) -> int:
@@ -88,7 +89,7 @@ def registers(tile: ContractionTile, problem: MultiplyAdds) -> int:
     held = rows * columns * problem.shape.root_count + 2 * (rows + columns)
     wide = problem.spec.wide_integer_registers * (problem.types.accumulator == "i64")
     bounds = RAGGED * (problem.parts or not is_whole(tile, problem.shape))
-    return problem.words * held + BESIDE + bounds + UNKNOWN * unknown + MATRIX * problem.beside + wide
+    return problem.words * held + BESIDE + bounds + UNKNOWN * unknown + MATRIX * (problem.beside + problem.merges) + wide
 
 
 def resident(tile: ContractionTile, problem: MultiplyAdds) -> int:
@@ -97,9 +98,9 @@ def resident(tile: ContractionTile, problem: MultiplyAdds) -> int:
     granule = spec.register_granule
     each = -(-registers(tile, problem) // granule) * granule
     ring = DEEP * problem.shape.operand_rows(tile.m, tile.n) * tile.k * problem.types.operand_bytes
-    return max(
-        1, min(spec.registers_per_unit // (threads * each), spec.shared_bytes_per_unit // ring, spec.max_threads_per_unit // threads)
-    )
+    warps = spec.registers_per_unit // spec.matrix_units // (spec.subgroup_size * each)  # of a scheduler, which has its part of them
+    room = (warps * spec.matrix_units // tile.num_warps, spec.shared_bytes_per_unit // ring, spec.max_threads_per_unit // threads)
+    return max(1, min(room))
 
 
 def _warp_clocks(tile: ContractionTile, problem: MultiplyAdds) -> float:

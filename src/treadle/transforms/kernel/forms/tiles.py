@@ -52,7 +52,8 @@ def multiply_adds(problem: KernelProblem) -> MultiplyAdds:
     """What tiles of multiply-adds are chosen for."""
     beside = any(reads_whole_tile(problem.nest, access) for access in problem.nest.accesses)
     a, b = problem.operands
-    return MultiplyAdds(problem.types, problem.shape, problem.spec, (a.along_k, b.along_k), beside, bool(problem.nest.kernel.blocks))
+    parts = bool(problem.nest.kernel.blocks)
+    return MultiplyAdds(problem.types, problem.shape, problem.spec, (a.along_k, b.along_k), beside, parts, problem.merges_parts)
 
 
 def tiles(problem: KernelProblem) -> Iterator[tuple[ContractionTile, ContractionTypes]]:
