@@ -9,8 +9,9 @@ from dataclasses import replace
 
 from treadle.machine.spec import TargetSpec
 from treadle.plan.contract_layouts import MICRO_TILE
-from treadle.plan.form_times import with_memory
+from treadle.plan.form_times import BOTH, with_memory
 from treadle.plan.pipeline_depth import DEEP
+from treadle.plan.small_m import limited
 from treadle.plan.tile_config import ContractionShape, ContractionTile, ContractionTypes, is_whole, most_threads
 from treadle.records import dataclass
 
@@ -40,10 +41,12 @@ RAGGED = 40
 UNKNOWN = 14
 MATRIX = 16
 """More where only the runtime knows sizes, and where a matrix is read beside the operands, or other parts are."""
-WAITING = 40
-"""Multiply-adds of a warp that a scheduler's clocks for one k would take beside those that it has: what reads and meetings cost where no
-other warp fills them.
+WAITING, TURNED_WAITING, HIDING = 0.5, 0.2, 1.6
+"""Clocks that one warp of a scheduler leaves unused for each that it fills, more for each operand that is turned, and how fast that falls
+with the number of warps: by eye, from 15 tilings of 4096^3 and 3 of 1000^3 on an H200.
 """
+MEETING = 0.04
+"""The same for a workgroup alone on a unit, whose warps all wait at its meetings."""
 TURNED_CLOCKS = 5
 """Of the path to shared memory for a warp's copy of an element a lane that is turned: rows of a sector each, and where they go."""
 
@@ -115,20 +118,19 @@ def _warp_clocks(tile: ContractionTile, problem: MultiplyAdds) -> float:
     turned, plain = (sum(each for each, is_along in zip(copied, problem.along_k, strict=True) if is_along is way) for way in (True, False))
     issued = sums * words + (rows + columns) * words / MICRO_TILE + COPY_INSTRUCTIONS * (turned + plain / MICRO_TILE)
     served = (rows / 2 + columns) * words + TURNED_CLOCKS * turned + words * plain
-    return max(issued / spec.matrix_units, served)
+    return limited(issued / spec.matrix_units, served, BOTH)
 
 
 def clocks(tile: ContractionTile, problem: MultiplyAdds) -> float:
     """Clocks of the busiest unit for all its tiles."""
     spec, shape = problem.spec, problem.shape
-    rows, columns = _sides(tile, spec)
     each, together = _warp_clocks(tile, problem) * tile.num_warps, resident(tile, problem)
-    alone = WAITING / (rows * columns * shape.root_count)
+    waiting = WAITING + TURNED_WAITING * sum(problem.along_k)
     busiest = -(-shape.tiles(tile.m, tile.n) // spec.compute_units)
     total = 0.0
     for count in (together,) * (busiest // together) + (busiest % together,):
         warps = count * tile.num_warps / spec.matrix_units
-        total += each * count * (1 + alone / warps) if count else 0.0
+        total += each * count * (1 + waiting / warps**HIDING + MEETING * (count == 1)) if count else 0.0
     return total * -(-shape.extents[2] // tile.k) * tile.k
 
 
