@@ -67,7 +67,7 @@ class CompileOptions(ContractionOverrides):
     `verify`: check the module at every level, and prove the schedule. `allow_unproven`: accept kernels in whose schedules no fault is found
     but not everything is proven; a remark says what is open.
     `pipeline_stages`: stages of pipelined loops (see set-pipeline): 1 for none, 0 for the compiler's choice. -1: the compiler's choice for
-    contractions where the machine's row says so (AMD), else none.
+    contractions where the machine's row says so (AMD), or in the vector units of what copies bring, else none.
     `index_bits`: 32: sizes and strides that only the runtime knows are checked to fit 32-bit indices; 64: they may have any value, and what
     depends on them indexes with 64 bits, without descriptor copies. Static sizes need no choice. A `Program` called on sizes beyond 32 bits
     compiles and runs its own variant with 64.

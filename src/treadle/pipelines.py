@@ -149,7 +149,9 @@ def tensor_passes(spec: TargetSpec | None = None, options: CompileOptions | None
 def tile_passes(spec: TargetSpec, options: CompileOptions, candidates: Mapping[str, int] | None = None) -> tuple[ModulePass, ...]:
     """Dispatch level to tile level: each kernel becomes one workgroup's program. `candidates`: of kernels that do not take their best."""
     target, numerics = target_name(spec), (options.f32_precision, options.fp8_accumulation)
-    form = SetKernelFormPass(target, *numerics, options.overrides, is_pipelined=wanted_stages(options, spec) < 1)
+    form = SetKernelFormPass(
+        target, *numerics, options.overrides, is_pipelined=overlaps(options, spec), is_asked=options.pipeline_stages >= 0
+    )
     # before anything looks at sizes: what may be large has no descriptor copies
     any_size = (SetSizeBoundsPass(),) if options.index_bits == 64 else ()
     return (
@@ -182,9 +184,9 @@ def kernel_passes(spec: TargetSpec, *, retarget: bool = True) -> tuple[ModulePas
     )
 
 
-def wanted_stages(options: CompileOptions, spec: TargetSpec) -> int:
-    """`CompileOptions.pipeline_stages` on a machine: 1 where its row leaves loops alone and nobody has asked."""
-    return 1 if options.pipeline_stages < 0 and not spec.pipelines_contractions else options.pipeline_stages
+def overlaps(options: CompileOptions, spec: TargetSpec) -> bool:
+    """Whether all loops of a kernel that contract overlap their iterations: those of some overlap on every machine."""
+    return options.pipeline_stages == 0 or (options.pipeline_stages < 0 and spec.pipelines_contractions)
 
 
 def pipelining_passes(stages: int) -> tuple[ModulePass, ...]:
@@ -192,7 +194,7 @@ def pipelining_passes(stages: int) -> tuple[ModulePass, ...]:
     if stages == 1:
         return (SetPipelinePass(stages), PipelineLoopsPass())  # what was to have roles
     return (
-        HoistLoadsPass(),  # what no step changes is no step's to load ahead
+        HoistLoadsPass(unasked=stages < 0),  # what no step changes is no step's to load ahead
         SetPipelinePass(stages),  # layouts and staging say which copies there are and how large the buffers
         PipelineLoopsPass(),  # still sequential; insert-sync orders what overlaps
         CsePass(),  # stages repeat index arithmetic
@@ -217,10 +219,11 @@ def proof_passes(options: CompileOptions | None = None, door: Door = TENSOR) -> 
 def unproven_schedule_passes(options: CompileOptions | None = None, spec: TargetSpec | None = None) -> tuple[ModulePass, ...]:
     """`schedule_passes` without the proof, for who runs `proof_passes` before anything made of the module leaves the compiler.
 
-    `spec`: the machine, for what is done where nobody asks otherwise.
+    `spec`: the machine; without it nothing is pipelined where nobody asks.
     """
-    asked = CompileOptions() if options is None else options
-    stages = 1 if spec is None and asked.pipeline_stages < 0 else asked.pipeline_stages if spec is None else wanted_stages(asked, spec)
+    stages = (CompileOptions() if options is None else options).pipeline_stages
+    if spec is None and stages < 0:
+        stages = 1
     return (
         SetAccessWidthsPass(),  # before staging: the width decides which copies a thread can make
         SetOperandStagingPass(),  # while the operands' loads still stand beside the contraction

@@ -23,6 +23,7 @@ from treadle.options import ContractionOverrides
 from treadle.plan.expr import constant, product
 from treadle.plan.f32_split import SPLITS
 from treadle.plan.form_times import Gathered
+from treadle.plan.multiply_add_tiles import multiplies_pieces
 from treadle.plan.role_tiles import OperandRows, RoleProblem
 from treadle.plan.tile_config import ContractionShape, ContractionTypes, contraction_types, promotes
 from treadle.records import dataclass
@@ -36,7 +37,8 @@ FOLLOWED = 64
 class KernelProblem:
     """A kernel that a form is wanted for. The facts about contractions are for nests that are one.
 
-    `f32_precision`, `fp8_accumulation`: as in `CompileOptions`. `is_pipelined`: set-pipeline will decide about the kernel's loops.
+    `f32_precision`, `fp8_accumulation`: as in `CompileOptions`. `is_pipelined`: set-pipeline will decide about the kernel's loops; not
+    `is_asked`: nobody has said whether it will.
     `split`: the name of the split of f32 operands whose parts the kernel is to multiply; "" for a kernel that multiplies them as they are.
     """
 
@@ -47,6 +49,18 @@ class KernelProblem:
     fp8_accumulation: str = "fast"
     is_pipelined: bool = False
     split: str = ""
+    is_asked: bool = True
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether iterations of the kernel's loop may overlap, where it is that of a contraction."""
+        return self.is_pipelined or (not self.is_asked and self.nest.kind == "contraction" and self.multiplies_pieces)
+
+    @property
+    def multiplies_pieces(self) -> bool:
+        """Whether the vector units multiply what the threads' copies bring as it is."""
+        plain = self.kind.image < 0 and not self.kind.scales and not self.split
+        return plain and multiplies_pieces(self.types, self.names[:2], self.spec)
 
     @cached_property
     def kind(self) -> Contraction:
@@ -220,10 +234,10 @@ class KernelProblem:
         together = self.parts_together(row.m)
         parts = self.parts if self.merges_parts else 1
         known = replace(known, parts=parts, in_cluster=together > 1)
-        return replace(known, takes_turns=self.may_take_turns, piece_bytes=pieces, is_crowded=crowded, operands=self._operands)
+        return replace(known, takes_turns=self.may_take_turns, piece_bytes=pieces, is_crowded=crowded, operands=self.operands)
 
     @property
-    def _operands(self) -> tuple[OperandRows, OperandRows]:
+    def operands(self) -> tuple[OperandRows, OperandRows]:
         """How A and B lie in memory; of several contractions, those of the first."""
         first = {a.input_number: a for a in reversed(self.nest.accesses) if a.input_number >= 0}
         a, b = first[self.kind.lhs], first[self.kind.rhs]

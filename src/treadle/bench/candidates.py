@@ -13,6 +13,7 @@ from treadle.ir.passes import run_passes
 from treadle.machine import TargetSpec, target_spec
 from treadle.options import CompileOptions
 from treadle.pipelines import tensor_passes
+from treadle.plan.multiply_add_tiles import MultiplyAdds, multiply_add_tiles
 from treadle.plan.role_clocks import role_cost
 from treadle.plan.role_tiles import ROLE_KNOBS, RoleProblem, RoleTile, role_tiles
 from treadle.plan.small_m import SmallShape
@@ -29,7 +30,7 @@ class Problem:
     """A contraction to tune: its sizes, what it is computed in.
 
     `roles`: what tiles of role kernels are chosen for, None where none can compute it. `small`: where one side is small, what its forms
-    are chosen by; `few_is_m`: that side is m.
+    are chosen by; `few_is_m`: that side is m. `copied`: the vector units multiply what copies bring.
     """
 
     kernel: str
@@ -38,6 +39,7 @@ class Problem:
     roles: RoleProblem | None = None
     small: SmallShape | None = None
     few_is_m: bool = True
+    copied: bool = False
 
     @property
     def instruction(self) -> str:
@@ -70,7 +72,7 @@ def _problem(asked: KernelProblem) -> Problem:
     few_is_m = small is None or small.few_role == "m"
     name, shape = nest.kernel.sym_name.data, asked.shape
     roles = asked.role_problem if asked.copies.refusal is None else None
-    return Problem(name, shape, types, roles, small and small.shape, few_is_m)
+    return Problem(name, shape, types, roles, small and small.shape, few_is_m, asked.multiplies_pieces)
 
 
 def candidates(problem: Problem, target: str, base: CompileOptions, count: int) -> list[CompileOptions]:
@@ -137,6 +139,9 @@ def _options(base: CompileOptions, tile: RoleTile) -> CompileOptions:
 
 
 def _plain_options(problem: Problem, spec: TargetSpec, base: CompileOptions) -> list[CompileOptions]:
+    if problem.copied:
+        found = multiply_add_tiles(MultiplyAdds(problem.types, problem.shape, spec))
+        return [replace(base, tile=(t.m, t.n, t.k), warps=(t.warps_m, t.warps_n)) for t in found]
     tiles = sorted(tiles_for(TileProblem(problem.types, problem.shape, spec)), key=lambda tile: contraction_cost(tile, problem.shape, spec))
     depths = (0, 1) if base.pipeline_stages < 0 else (base.pipeline_stages,)
     return [replace(base, tile=(t.m, t.n, t.k), warps=(t.warps_m, t.warps_n), pipeline_stages=depth) for t in tiles for depth in depths]

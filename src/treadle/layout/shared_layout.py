@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 Bases = tuple[Coordinates, ...]
 CHUNK_BYTES = 16
+LINE_BYTES = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +249,27 @@ def xor_swizzled(shape: Sequence[int], order: Sequence[int], vector_elements: in
         raise InternalError(f"xor swizzle with a period of {per_phase * max_phase} rows over {shape[row]} rows")
     pairs = [(per_phase << bit, vector_elements << bit) for bit in range(log2_exact(max_phase))]
     return SharedLayout(_xor_rows(plain.offset, column, row, pairs), plain.repeat)
+
+
+def line_swizzled(shape: Sequence[int], order: Sequence[int], element_bytes: int, per_phase: int) -> SharedLayout | None:
+    """Row-major with the 16-byte chunks of a 128-byte line exchanged, which may hold several rows: the bits of a chunk in its line ^= those
+    of row // `per_phase`; `order` fastest first. Rows that are `per_phase` apart, up to 8 of them, are then in different banks.
+
+    None where rows are longer than a line or hold no whole chunks, where they are no powers of two, or too few.
+    """
+    _check(shape, order)
+    column, row = order[0], order[1]
+    chunk, line = CHUNK_BYTES // element_bytes, LINE_BYTES // element_bytes
+    width, rows = shape[column], power_of_two_part(shape[row])
+    if log2_exact(width) < 0 or not chunk <= width <= line or rows < per_phase * (LINE_BYTES // CHUNK_BYTES) or per_phase * width < line:
+        return None
+    plain = SharedLayout(*_stacked(shape, order, _dense_sides(shape, order, together=2)))
+    chunks = plain.offset[log2_exact(chunk) : log2_exact(line)]
+    changed: list[Coordinates] = []
+    for basis in plain.offset:
+        extra = next((c for bit, c in enumerate(chunks) if basis[row] == per_phase << bit), _unit(len(shape), column, 0))
+        changed.append(tuple(a ^ b for a, b in zip(basis, extra, strict=True)))
+    return SharedLayout(tuple(changed), plain.repeat)
 
 
 @lru_cache(maxsize=256)

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from treadle.machine.spec import TargetSpec
 from treadle.plan.f32_split import SPLITS
 from treadle.plan.form_times import Gathered, best_tile, bounded_seconds, seconds, tile_seconds
+from treadle.plan.multiply_add_tiles import MultiplyAdds, multiplies_pieces, multiply_add_seconds, multiply_add_tiles
 from treadle.plan.part_merges import PAIR, WORD_BYTES, cluster_clocks, clustered_units, last_clocks, traffic_clocks
 from treadle.plan.reduction_tiles import reduction_tile
 from treadle.plan.role_clocks import merge_clocks, role_cost
@@ -100,6 +101,11 @@ class SplitContraction:
                 return None
             found.append(0 if rows >= rules.pitch_align_bytes else width)
         return found[0], found[1]
+
+    def multiplies_pieces(self, spec: TargetSpec) -> bool:
+        """Whether the vector units multiply what the threads' copies bring as it is."""
+        as_they_are = self.a_bytes == self.b_bytes == self.types.operand_bytes and not self.is_windowed and not self.split
+        return as_they_are and multiplies_pieces(self.types, (self.types.a, self.types.b), spec)
 
     def by_descriptor(self, spec: TargetSpec) -> bool:
         """Whether descriptor copies can bring both operands."""
@@ -205,6 +211,11 @@ def _choices_of_one_tile(problem: SplitContraction, shape: ContractionShape, spe
     moved = _moved_bytes(problem, shape)
     types = problem.types
     row = None if types.instruction == "fma" else spec.instruction(types.instruction)
+    if problem.multiplies_pieces(spec):
+        sums = MultiplyAdds(types, shape, spec, problem.along_k, parts=True)
+        tile = multiply_add_tiles(sums)[0]
+        time = multiply_add_seconds(tile, sums, moved)
+        return [_Choice(time, tile.m * tile.n, shape.tiles(tile.m, tile.n)), *_small_choices(problem, shape, spec)]
     tile = best_tile(TileProblem(types, shape, spec, through_registers=not problem.by_descriptor(spec)), moved, problem.gathered)
     pieces = problem.piece_bytes(spec)
     time = tile_seconds(tile, row, shape, types.operand_bytes, moved, spec, pieces or (0, 0), problem.gathered)

@@ -112,7 +112,7 @@ def descriptor_layout(shape: Sequence[int], order: Sequence[int], element_bytes:
     raise InternalError(f"rows of {row_bytes} bytes fit none of the swizzles {tuple(swizzles)}")
 
 
-def _buffer_layouts(shape: tuple[int, ...], order: tuple[int, ...], element_bytes: int) -> Iterator[SharedLayout]:
+def buffer_layouts(shape: tuple[int, ...], order: tuple[int, ...], element_bytes: int) -> Iterator[SharedLayout]:
     """Dense and xor-swizzled layouts of one order, simplest first."""
     if (plain := dense(shape, order)) is None:
         return
@@ -154,7 +154,7 @@ def register_buffer(
     fastest = access.contiguous if access.contiguous is not None else 1
     found: list[tuple[int, int, SharedLayout]] = []
     for first in (fastest, 1 - fastest):
-        for layout in _buffer_layouts(shape, (first, 1 - first), element_bytes):
+        for layout in buffer_layouts(shape, (first, 1 - first), element_bytes):
             found.append((shared_cost(fragment, layout, element_bytes, banks) * fragments_per_tile, len(found), layout))
     best: SharedLayout | None = None
     best_cost = IMPOSSIBLE
@@ -186,7 +186,7 @@ def linear_buffer(
     """
     fitting = [
         layout
-        for layout in _buffer_layouts(shape, (inner, 1 - inner), element_bytes)
+        for layout in buffer_layouts(shape, (inner, 1 - inner), element_bytes)
         if linear_copy(layout, inner, piece, lanes, warps) is not None
     ]
     return min(fitting, key=lambda layout: shared_cost(fragment, layout, element_bytes, banks), default=None)

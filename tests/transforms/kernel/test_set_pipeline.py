@@ -13,7 +13,7 @@ from treadle.ir.passes import parse_passes, run_passes
 from treadle.ir.text import parse_module
 from treadle.machine import known_targets, target_spec
 from treadle.options import CompileOptions
-from treadle.pipelines import pipelining_passes, wanted_stages
+from treadle.pipelines import overlaps, pipelining_passes
 from treadle.plan.stages import Request
 from treadle.remarks import Remark, collect_remarks
 from treadle.transforms.kernel.lower_layout_conversions import LowerLayoutConversionsPass
@@ -24,6 +24,7 @@ BULK = kernel_texts.matmul(512, 512, 512)
 MFMA = kernel_texts.matmul(512, 512, 512, target="gfx942", instruction="mfma_16x16x16_f32_f16", tile=(128, 128, 32), warps=(2, 2))
 
 
+GFX942 = target_spec("gfx942")
 FEW: dict[str, Any] = {"instruction": "mfma_16x16x16_f32_f16", "warps": (2, 2)}
 
 
@@ -85,12 +86,14 @@ def test_what_does_not_fit_is_made_smaller() -> None:
 def test_contractions_are_pipelined_where_the_row_says_so() -> None:
     assert [p.name for p in pipelining_passes(1)] == ["set-pipeline", "pipeline-loops"]
     assert [p.name for p in pipelining_passes(0)] == ["hoist-loads", "set-pipeline", "pipeline-loops", "cse", "dce"]
-    stages = {target: wanted_stages(CompileOptions(), target_spec(target)) for target in known_targets()}
-    assert stages == {name: 1 if name == "sm_90a" else -1 for name in stages}
+    found = {target: overlaps(CompileOptions(), target_spec(target)) for target in known_targets()}
+    assert found == {name: name != "sm_90a" for name in found}
+    assert overlaps(CompileOptions(pipeline_stages=0), target_spec("sm_90a")) and not overlaps(CompileOptions(pipeline_stages=1), GFX942)
     assert decided(MFMA, SetPipelinePass(stages=-1))[0] == [AHEAD]
-    for target, count in (("gfx942", 1), ("sm_90a", 0)):
-        found = trace(MODULE, target=target, options=CompileOptions(roles=False), until="schedule")
-        assert found.stages["schedule"].count("pipelined = {stages") == count
+    halves = MODULE.replace("f32", "f16")
+    for text, target, count in ((MODULE, "gfx942", 1), (MODULE, "sm_90a", 1), (halves, "sm_90a", 0)):
+        traced = trace(text, target=target, options=CompileOptions(roles=False), until="schedule")
+        assert traced.stages["schedule"].count("pipelined = {stages") == count
 
 
 def test_other_loops_are_pipelined_on_request_alone() -> None:

@@ -4,25 +4,22 @@ at no multiple of 4 bytes (`shifted_copies.py`).
 Who copies what is derived from the buffer: neighbouring threads take neighbouring pieces along the view's contiguous dimension.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from treadle.codegen.llvm_text import I32, Value, i32
 from treadle.dialects.tile import CopyOp, ViewOp, ints, memref_type, shared_layout_of, view_strides
 from treadle.errors import InternalError
 from treadle.ir.core import SSAValue
 from treadle.layout.access import address_plan
-from treadle.layout.bits import log2_exact, odd_part, power_of_two_part
 from treadle.layout.shared_layout import SharedLayout
 from treadle.layout.tile_layout import TileLayout, blocked
+from treadle.layout.turned_copy import turned_pieces
 from treadle.targets.nvidia.shifted_copies import GRANULE, ShiftedCopies
 from treadle.targets.simt.context import KernelContext
 from treadle.targets.simt.memory import Access, global_accesses
 from treadle.targets.simt.shared import SharedAddresses
 from treadle.targets.simt.threads import holds_first_copy
 from treadle.targets.simt.types import element_bytes
-
-SECTOR_BYTES = 32
-"""What the caches move at least."""
 
 
 def _multiple(ctx: KernelContext, value: int | SSAValue) -> int:
@@ -54,7 +51,7 @@ def distribution(shared: SharedLayout, inner: int, size: int, width: int, warps:
     """Pieces of `width` bytes along dimension `inner` over the threads; None where the buffer keeps them not together."""
     if width < size or shared.shape[inner] * size % width:
         return None
-    if width == size and (turned := _turned(shared.shape, inner, size, warps)) is not None:
+    if width == size and (turned := turned_pieces(shared.shape, inner, size, 32, warps)) is not None:
         return turned
     order = (inner, *(dim for dim in reversed(range(shared.rank)) if dim != inner))
     tile = blocked(shared.shape, order, width // size, 32, warps)
@@ -62,31 +59,6 @@ def distribution(shared: SharedLayout, inner: int, size: int, width: int, warps:
     # Neighbours in a buffer that lies across the view are registers apart.
     is_along = all(group.registers == tuple(range(group.registers[0], group.registers[0] + plan.vector)) for group in plan.groups)
     return tile if plan.vector * size == width and is_along else None
-
-
-def _turned(shape: Sequence[int], inner: int, size: int, warps: int) -> TileLayout | None:
-    """Single elements over the threads, for buffers that lie across the view: a warp takes a sector of several rows, so that neighbours in
-    memory and neighbours in the buffer each keep to few transactions. None where sides are too short.
-    """
-    sector, other = SECTOR_BYTES // size, 1 - inner
-    if len(shape) != 2 or power_of_two_part(shape[inner]) < sector or power_of_two_part(shape[other]) < 32 // sector:
-        return None
-    left, taken = [power_of_two_part(side) for side in shape], [1, 1]
-
-    def take(dim: int, most: int) -> list[tuple[int, ...]]:
-        bases: list[tuple[int, ...]] = []
-        while left[dim] > 1 and len(bases) < most:
-            bases.append(tuple(taken[dim] if axis == dim else 0 for axis in range(2)))
-            taken[dim], left[dim] = 2 * taken[dim], left[dim] // 2
-        return bases
-
-    bits = log2_exact(sector)
-    lane = (*take(inner, bits), *take(other, 5 - bits))
-    warp = [*take(inner, log2_exact(warps))]
-    warp += take(other, log2_exact(warps) - len(warp))
-    warp += [(0, 0)] * (log2_exact(warps) - len(warp))
-    rest = (*take(inner, 32), *take(other, 32))
-    return TileLayout(rest, lane, tuple(warp), tuple(odd_part(side) for side in shape))
 
 
 def _bytes(ctx: KernelContext, access: Access, unit: int, coordinates: tuple[int, ...], size: int, width: int) -> Value:

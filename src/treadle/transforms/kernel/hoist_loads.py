@@ -9,6 +9,7 @@ stand behind the loop, would wait for theirs among their matrix instructions.
 
 from collections.abc import Iterator
 
+from treadle.analysis.overlapped_loops import overlaps_unasked
 from treadle.dialects import pipe, tile
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import scf
@@ -44,17 +45,19 @@ def _loops(kernel: tile.KernelOp) -> list[scf.ForOp]:
 @register_pass
 @dataclass(frozen=True)
 class HoistLoadsPass(KernelPass):
-    """Moves loads that do not change in a loop ahead of it."""
+    """Moves loads that do not change in a loop ahead of it. `unasked`: only where loops overlap unasked."""
 
     name = "hoist-loads"
+    unasked: bool = False
 
     def run(self, kernel: tile.KernelOp, spec: TargetSpec) -> None:
         """Move the loads of one kernel."""
-        _ = spec
         if any(isinstance(op, pipe.RolesOp) for op in kernel.body.walk()):
             return
         changed = written(kernel)
         for loop in _loops(kernel):
+            if self.unasked and not overlaps_unasked(loop, spec):
+                continue
             for load in list(invariant_loads(loop, changed)):
                 load.detach()
                 insert_before(loop, load)

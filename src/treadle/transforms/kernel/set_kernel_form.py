@@ -72,7 +72,7 @@ def candidates(problem: KernelProblem, found: Sequence[Answer]) -> list[Choice]:
     chain = list(_lighter([choice for answer in found for choice in answer.choices]))
     first = next((number for number, choice in enumerate(chain) if choice.accumulators), len(chain))
     large = sum(choice.accumulators >= chain[first].accumulators / 4 for choice in chain[first:])
-    count = max(2, large) if problem.is_pipelined else 1
+    count = max(2, large) if problem.overlaps else 1
     eased = [replace(choice, config=choice.config.relieved(problem)) for choice in chain[first:]]
     kept = eased[max(1, count - 1) :] or eased[-1:]
     overlapping = chain[: first + count]
@@ -91,7 +91,8 @@ def _lighter(choices: Sequence[Choice]) -> Iterator[Choice]:
 @dataclass(frozen=True)
 class SetKernelFormPass(Pass):
     """`target` names the machine; `f32_precision`, `fp8_accumulation` decide about types, `overrides` about contractions (see
-    `CompileOptions` for all of them). `is_pipelined`: set-pipeline will decide about loops.
+    `CompileOptions` for all of them). `is_pipelined`: set-pipeline will decide about loops; not `is_asked`:
+    about loops of multiply-adds in any case.
     """
 
     name = NAME
@@ -100,13 +101,14 @@ class SetKernelFormPass(Pass):
     fp8_accumulation: str = "fast"
     overrides: ContractionOverrides = NO_OVERRIDES
     is_pipelined: bool = False
+    is_asked: bool = True
 
     def apply(self, ctx: Context, module: builtin.ModuleOp) -> None:
         spec = machine.target_spec(self.target)
         for op in module.body.block.ops:
             if isinstance(op, dispatch.KernelOp) and "config" not in op.attributes:
                 numerics = (self.f32_precision, self.fp8_accumulation)
-                self._decide(op, KernelProblem(loop_nest(op), spec, self.overrides, *numerics, self.is_pipelined))
+                self._decide(op, KernelProblem(loop_nest(op), spec, self.overrides, *numerics, self.is_pipelined, is_asked=self.is_asked))
 
     def _decide(self, kernel: dispatch.KernelOp, problem: KernelProblem) -> None:
         found = answers(problem)

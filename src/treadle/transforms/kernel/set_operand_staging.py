@@ -11,20 +11,18 @@ that `staging` names already.
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.operand_sources import chained_contraction, source_load
 from treadle.analysis.view_access import access_facts, is_zero, view_op
 from treadle.dialects import tile
 from treadle.dialects.tile_attributes import SharedLayoutAttr, is_shared
 from treadle.errors import InternalError
-from treadle.ir.core import Attribute, SSAValue
+from treadle.ir.core import Attribute
 from treadle.ir.dialects import builtin, scf
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.layout.shared_layout import SharedLayout
 from treadle.layout.tile_layout import TileLayout
 from treadle.machine import MatrixInstruction, TargetSpec
-from treadle.plan.access import contiguous_dim
 from treadle.plan.folded_copies import folded_refusal
 from treadle.plan.layout_choice import GlobalAccess, shared_cost
 from treadle.plan.staging import bulk_refusal, descriptor_layout, fits_swizzle, linear_buffer, linear_refusal, piece_width, register_buffer
@@ -34,36 +32,11 @@ from treadle.transforms.kernel.forms import roles, split_operands
 from treadle.transforms.kernel.forms.registry import config_of
 from treadle.transforms.kernel.free_layouts import filled_by, is_kept_until, settle_layout
 from treadle.transforms.kernel.kernel_ir import KernelPass, num_warps
+from treadle.transforms.kernel.operand_copies import Operand, in_pieces
 from treadle.transforms.kernel.operand_layouts import SOURCE, STAGING, THREADS, contract_layouts, staging_of
 
 
-@dataclass(frozen=True, slots=True)
-class _Operand:
-    """One operand: its name, tile, place of k among its dimensions, and the load behind it."""
-
-    name: str
-    value: SSAValue
-    k_dim: int
-    load: tile.LoadOp | None
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        rows, columns = tile.tile_type(self.value).get_shape()
-        return rows, columns
-
-    @property
-    def bytes(self) -> int:
-        return element_bytes(tile.tile_type(self.value).element_type)
-
-    @property
-    def contiguous(self) -> int | None:
-        """Tile dimension of unit stride in global memory."""
-        if self.load is None:
-            return None
-        return contiguous_dim(tile.view_strides(self.load.view), tile.ints(self.load.dims), self.shape)
-
-
-def _bulk_refusal(operand: _Operand, row: MatrixInstruction | None, spec: TargetSpec) -> str | None:
+def _bulk_refusal(operand: Operand, row: MatrixInstruction | None, spec: TargetSpec) -> str | None:
     load = operand.load
     if spec.bulk_tensor is None:
         return f"{spec.name} has no descriptor copies"
@@ -87,7 +60,7 @@ def _bulk_refusal(operand: _Operand, row: MatrixInstruction | None, spec: Target
     return bulk_refusal(facts, None if along is None else dims[along], spec.bulk_tensor)
 
 
-def _piece_path(operand: _Operand, row: MatrixInstruction | None, kernel: tile.KernelOp, spec: TargetSpec) -> tuple[str, int]:
+def _piece_path(operand: Operand, row: MatrixInstruction | None, kernel: tile.KernelOp, spec: TargetSpec) -> tuple[str, int]:
     """The path of copies by all threads and the bytes of their pieces, where a role can fill its ring so with an operand that no
     descriptor copy brings; ("", 0) where it cannot.
     """
@@ -116,7 +89,7 @@ def _pieces_text(width: int, spec: TargetSpec) -> str:
 
 
 def _layout(
-    operand: _Operand, row: MatrixInstruction | None, fragment: TileLayout | None, k_step: int, kernel: tile.KernelOp, spec: TargetSpec
+    operand: Operand, row: MatrixInstruction | None, fragment: TileLayout | None, k_step: int, kernel: tile.KernelOp, spec: TargetSpec
 ) -> SharedLayout:
     if row is not None and row.may_read(1 - operand.k_dim, "shared"):
         swizzles = spec.bulk_tensor.swizzle_bytes if spec.bulk_tensor is not None else (128, 64, 32)
@@ -134,7 +107,7 @@ def _layout(
 
 
 def _in_order(
-    operand: _Operand, fragment: TileLayout | None, threads: SharedLayout, kernel: tile.KernelOp, spec: TargetSpec, *, asked: bool
+    operand: Operand, fragment: TileLayout | None, threads: SharedLayout, kernel: tile.KernelOp, spec: TargetSpec, *, asked: bool
 ) -> SharedLayout | str:
     """The layout in which lanes that fill neighbouring places bring an operand, or why they do not. `threads`: where threads put it.
 
@@ -179,7 +152,7 @@ def _other_load(contracts: Collection[tile.ContractOp]) -> tile.LoadOp | None:
     )
 
 
-def _stays(operand: _Operand, row: MatrixInstruction | None, fragment: TileLayout | None, kernel: tile.KernelOp, spec: TargetSpec) -> bool:
+def _stays(operand: Operand, row: MatrixInstruction | None, fragment: TileLayout | None, kernel: tile.KernelOp, spec: TargetSpec) -> bool:
     """Whether an operand that may come from registers is computed from another contraction's result whose threads hold what they read."""
     if row is None or fragment is None or not row.reads_shared or not row.may_read(1 - operand.k_dim, "registers"):
         return False
@@ -191,7 +164,7 @@ def _stays(operand: _Operand, row: MatrixInstruction | None, fragment: TileLayou
 
 
 def _split_source(
-    operand: _Operand, row: MatrixInstruction | None, kernel: tile.KernelOp, spec: TargetSpec
+    operand: Operand, row: MatrixInstruction | None, kernel: tile.KernelOp, spec: TargetSpec
 ) -> builtin.DictionaryAttr | None:
     """How hardware copies bring what an operand's parts are computed from; None where they cannot."""
     if row is None or operand.load is None or operand.load.result is operand.value:
@@ -203,7 +176,7 @@ def _split_source(
 
 
 def _split_staging(
-    operand: _Operand,
+    operand: Operand,
     source: builtin.DictionaryAttr,
     row: MatrixInstruction | None,
     fragment: TileLayout | None,
@@ -238,6 +211,31 @@ class SetOperandStagingPass(KernelPass):
         queue = spec.queue_for("copy_in")
         if queue is not None and queue.lane_bytes and contracts:
             self._fill_in_order(kernel, spec, asked, queue.path)
+        if queue is not None and queue.piece_bytes and contracts:
+            self._fill_by_pieces(kernel, spec, asked, queue.path)
+
+    def _fill_by_pieces(self, kernel: tile.KernelOp, spec: TargetSpec, asked: Mapping[tile.ContractOp, tuple[str, ...]], path: str) -> None:
+        """Let copies of the threads bring what multiply-adds read, where they can bring it all."""
+        found: dict[tile.ContractOp, builtin.DictionaryAttr] = {}
+        if _other_load(asked) is not None:
+            return
+        for op, paths in asked.items():
+            layouts = contract_layouts(op, kernel, spec)
+            entries: dict[str, Attribute] = {}
+            for (name, value, k_dim, fragment), one in zip((("a", op.a, 1, layouts.a), ("b", op.b, 0, layouts.b)), paths, strict=True):
+                operand = Operand(name, value, k_dim, source_load(value))
+                if op.instruction.data != "fma" or staging_of(op, name)[0] != THREADS or one == THREADS or fragment is None:
+                    return
+                layout = in_pieces(operand, fragment, layouts.k_step, num_warps(kernel), spec)
+                if isinstance(layout, str):
+                    subject = f"{kernel.sym_name.data}: operand {name}"
+                    emit("note", self.name, subject, f"not brought by copies: {layout}", location_of(op))
+                    return
+                entries[name] = builtin.DictionaryAttr({"path": builtin.StringAttr(path), "layout": SharedLayoutAttr(layout)})
+            found[op] = builtin.DictionaryAttr(entries)
+        for op, staging in found.items():
+            op.attributes[STAGING] = staging
+            emit("decision", self.name, f"{kernel.sym_name.data}: operands", f"brought by copies ('{path}')", location_of(op))
 
     def _fill_in_order(self, kernel: tile.KernelOp, spec: TargetSpec, asked: Mapping[tile.ContractOp, tuple[str, ...]], path: str) -> None:
         """Let copies bring what threads would, where they can bring it all: a loop overlaps by the ones or by the others."""
@@ -253,7 +251,7 @@ class SetOperandStagingPass(KernelPass):
             entries: dict[str, Attribute] = {}
             for (name, value, k_dim, fragment), one in zip((("a", op.a, 1, layouts.a), ("b", op.b, 0, layouts.b)), paths, strict=True):
                 chosen, threads = staging_of(op, name)
-                operand = _Operand(name, value, k_dim, source_load(value))
+                operand = Operand(name, value, k_dim, source_load(value))
                 if chosen != THREADS or threads is None or one == THREADS:
                     return
                 layout = _in_order(operand, fragment, threads, kernel, spec, asked=one == path)
@@ -268,7 +266,7 @@ class SetOperandStagingPass(KernelPass):
             emit("decision", self.name, f"{kernel.sym_name.data}: operands", f"brought by copies ('{path}')", location_of(op))
 
     def _lies_in_slot(
-        self, operand: _Operand, row: MatrixInstruction | None, k_step: int, op: tile.ContractOp, kernel: tile.KernelOp, spec: TargetSpec
+        self, operand: Operand, row: MatrixInstruction | None, k_step: int, op: tile.ContractOp, kernel: tile.KernelOp, spec: TargetSpec
     ) -> bool:
         """Whether an operand is loaded from a shared buffer that the instruction can read by itself, where that changes nothing."""
         load = operand.value.owner
@@ -291,7 +289,7 @@ class SetOperandStagingPass(KernelPass):
         layouts = contract_layouts(op, kernel, spec)
         staging: dict[str, Attribute] = {}
         for name, value, k_dim, fragment in (("a", op.a, 1, layouts.a), ("b", op.b, 0, layouts.b)):
-            operand = _Operand(name, value, k_dim, source_load(value))
+            operand = Operand(name, value, k_dim, source_load(value))
             subject = f"{kernel.sym_name.data}: operand {name}"
             asked, _ = staging_of(op, name)
             if isinstance(value.owner, tile.LocalLoadOp) and (row is None or not row.may_read(1 - k_dim, "shared")) and not asked:
@@ -299,7 +297,7 @@ class SetOperandStagingPass(KernelPass):
                 k_step = layouts.k_step
 
                 def choose(
-                    load: tile.LoadOp | None, operand: _Operand = operand, fragment: TileLayout | None = fragment, k_step: int = k_step
+                    load: tile.LoadOp | None, operand: Operand = operand, fragment: TileLayout | None = fragment, k_step: int = k_step
                 ) -> SharedLayout:
                     return _layout(replace(operand, load=load), row, fragment, k_step, kernel, spec)
 

@@ -3,8 +3,8 @@
 Level: tile. Reads: innermost loops (effects of their bodies, which the pre-flight check of pipeline-loops needs), the sizes of shared
 buffers and when they are in use, the machine's shared memory. Writes: attribute `pipeline = {stages, mode}` on scf.for. Leaves alone: loops
 that carry it already, loops around loops, kernels with roles or whose config says `is_sequential`, loops with stages (`pipe.stage`), and
-loops that the check refuses; a remark says which rule and which operation. Where nobody asks (`stages` = -1), loops that do not contract
-too.
+loops that the check refuses; a remark says which rule and which operation. Where nobody asks (`stages` = -1), all but those of
+`analysis/overlapped_loops.py` too.
 
 Loops with asynchronous copies are pipelined by them (mode "async"), others by registers (mode "stream"), where these hold what is ahead.
 What matrix instructions read from shared memory is read a step ahead of them, if registers hold it twice and a unit two workgroups, or as
@@ -17,6 +17,7 @@ from typing import Literal
 from treadle.analysis.element_bytes import buffer_bytes, element_bytes, tile_bytes
 from treadle.analysis.liveness import buffer_intervals
 from treadle.analysis.loop_body import LoopBody, read_loop, refusal_text
+from treadle.analysis.overlapped_loops import overlaps_unasked
 from treadle.dialects import pipe, tile
 from treadle.dialects.stages import WARP_PIPELINE
 from treadle.dialects.tile_types import is_tile
@@ -103,7 +104,7 @@ class SetPipelinePass(KernelPass):
     """Decides `pipeline` of every innermost loop.
 
     `stages`: 0 for the compiler's choice, 1 for none (but where roles were to bring operands ahead and are refused), -1 for its choice in
-    loops that contract. `mode`, `buffers` (slots), `tail`: "auto" or 0 for the compiler's choice.
+    loops that overlap unasked. `mode`, `buffers` (slots), `tail`: "auto" or 0 for the compiler's choice.
     """
 
     name = "set-pipeline"
@@ -132,9 +133,9 @@ class SetPipelinePass(KernelPass):
         for loop in kernel.body.walk():
             if isinstance(loop, scf.ForOp) and not any(isinstance(op, scf.ForOp) for op in loop.body.walk()):
                 inside = {type(op) for op in loop.body.walk()}
-                if (self.stages < 0 or only_copies) and tile.ContractOp not in inside:
+                if self.stages < 0 and not overlaps_unasked(loop, spec):
                     continue
-                if only_copies and (tile.CopyOp not in inside or tile.CopyOutOp in inside):
+                if only_copies and (not {tile.ContractOp, tile.CopyOp} <= inside or tile.CopyOutOp in inside):
                     continue
                 # A loop that is to be cut into stages is pipelined first, unless its ring is the user's.
                 staged = pipe.StageOp | pipe.SlotOp if WARP_PIPELINE in loop.attributes else pipe.StageOp
@@ -148,6 +149,8 @@ class SetPipelinePass(KernelPass):
         copies = any(unit.copies for unit in source.body.units)
         mode: Mode = ("async" if copies else "stream") if self.mode == "auto" else self.mode
         tail: Tail | None = None if self.tail == "auto" else self.tail
+        if tail is None and mode == "async" and multiplies_by_element(loop):
+            tail = "guarded"  # each step is long code
         deepest = STREAM_DEEPEST if mode == "stream" else DEEP
         # Groups that run a loop some stages apart fill one slot while they read others.
         buffers = self.buffers or (SLOTS_OF_GROUPS if mode == "stream" and WARP_PIPELINE in loop.attributes else 0)

@@ -112,6 +112,16 @@ def _contract_in_steps(ops: Sequence[tile.ContractOp], buffers: Sequence[tuple[S
     return [accumulators[head] for head in heads]
 
 
+def _copied_across(op: tile.ContractOp, buffers: Sequence[tuple[SSAValue, SSAValue]]) -> bool:
+    """Whether copies bring what multiply-adds read, to rows along m or n: one k is then as wide a read as several."""
+
+    def is_across(buffer: SSAValue, k_dim: int) -> bool:
+        copied = any(isinstance(use.operation, tile.CopyOp) for use in buffer.uses)
+        return copied and not tile.shared_layout_of(buffer).offset[0][k_dim]
+
+    return op.instruction.data == "fma" and all(is_across(a, 1) and is_across(b, 0) for a, b in buffers)
+
+
 def stage_contracts(ops: Sequence[tile.ContractOp], kernel: tile.KernelOp, spec: TargetSpec) -> None:
     """Carry out the staging decisions of contractions that stand side by side."""
     layouts = contract_layouts(ops[0], kernel, spec)
@@ -126,7 +136,7 @@ def stage_contracts(ops: Sequence[tile.ContractOp], kernel: tile.KernelOp, spec:
             insert_before(ops[0], new)
             results.append(new.result)
     else:
-        results = _contract_in_steps(ops, buffers, layouts.k_step)
+        results = _contract_in_steps(ops, buffers, 1 if _copied_across(ops[0], buffers) else layouts.k_step)
     for op, result in reversed(list(zip(ops, results, strict=True))):
         op.result.replace_all_uses_with(result)
         erase(op)

@@ -66,7 +66,7 @@ class Config(ContractionConfig):
 
     def relieved(self, problem: KernelProblem) -> "Config":
         """Without iterations that overlap, where roles are refused in the end."""
-        return replace(self, is_sequential=problem.is_pipelined)
+        return replace(self, is_sequential=problem.overlaps)
 
 
 def refusal(problem: KernelProblem) -> str | None:

@@ -9,6 +9,7 @@ from treadle.analysis.kernel_problem import KernelProblem
 from treadle.errors import KernelRejected
 from treadle.plan.form_times import best_tile, tile_seconds
 from treadle.plan.long_steps import with_long_steps
+from treadle.plan.multiply_add_tiles import MultiplyAdds, multiply_add_seconds, multiply_add_tiles, resident
 from treadle.plan.tile_config import (
     ContractionTile,
     ContractionTypes,
@@ -30,21 +31,30 @@ KIND = "contraction"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config(ContractionConfig):
     """`workgroups`: how many take all tiles in turn, 0 for one a tile. `is_drained`: loops wait for their matrix instructions at the end of
-    a step.
+    a step. `resident`: workgroups that are to share a unit, 0 for what registers come to.
     """
 
     form: ClassVar[str] = NAME
     workgroups: int = 0
     is_drained: bool = False
+    resident: int = 0
 
     def relieved(self, problem: KernelProblem) -> "Config":
-        """Without iterations that overlap."""
-        return replace(self, is_sequential=problem.is_pipelined, is_drained=problem.spec.async_matrix)
+        """Without iterations that overlap, and with all registers."""
+        return replace(self, resident=0, is_sequential=problem.overlaps, is_drained=problem.spec.async_matrix)
 
 
 def refusal(problem: KernelProblem) -> str | None:
     """Nothing is refused."""
     return None
+
+
+def multiply_adds(problem: KernelProblem) -> MultiplyAdds:
+    """What tiles of multiply-adds are chosen for."""
+    beside = any(reads_whole_tile(problem.nest, access) for access in problem.nest.accesses)
+    a, b = problem.operands
+    parts = bool(problem.nest.kernel.blocks)
+    return MultiplyAdds(problem.types, problem.shape, problem.spec, (a.along_k, b.along_k), beside, parts, problem.merges_parts)
 
 
 def tiles(problem: KernelProblem) -> Iterator[tuple[ContractionTile, ContractionTypes]]:
@@ -53,6 +63,9 @@ def tiles(problem: KernelProblem) -> Iterator[tuple[ContractionTile, Contraction
     """
     shape, spec, types = problem.shape, problem.spec, problem.types
     beside = not problem.overrides.tile and any(reads_whole_tile(problem.nest, a) for a in problem.nest.accesses)
+    if problem.multiplies_pieces and not problem.overrides.tile:
+        yield from ((tile, types) for tile in multiply_add_tiles(multiply_adds(problem)))
+        return
     wanted = TileProblem(types, shape, spec, problem.is_crowded, problem.is_promoted, beside)
     best = best_tile(wanted, problem.memory_bytes, problem.gathered)
     if problem.overrides.tile:
@@ -99,9 +112,14 @@ def _choice(problem: KernelProblem, tile: ContractionTile, types: ContractionTyp
         workgroups=resident_workgroups(tile, problem.shape, spec) * spec.compute_units if takes_turns else 0,
     )
     row = None if types.instruction == "fma" else spec.instruction(types.instruction)
+    text = contraction_text(problem, tile, types, is_promoted=is_promoted) + merging_text(problem, config)
+    if problem.multiplies_pieces:
+        sums = multiply_adds(problem)
+        shared = resident(tile, sums)
+        config = replace(config, resident=shared if shared > 1 else 0)
+        return Choice(config, multiply_add_seconds(tile, sums, problem.memory_bytes), text, tile.m * tile.n / tile.num_warps)
     pieces, gathered = problem.copies.piece_bytes, problem.gathered
     seconds = tile_seconds(tile, row, problem.shape, types.operand_bytes, problem.memory_bytes, spec, pieces, gathered)
-    text = contraction_text(problem, tile, types, is_promoted=is_promoted) + merging_text(problem, config)
     return Choice(config, seconds, text, tile.m * tile.n / tile.num_warps, is_light)
 
 

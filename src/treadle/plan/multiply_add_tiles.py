@@ -1,0 +1,157 @@
+"""Tiles of contractions in the vector units whose operands the threads' copies bring: what is considered, and what it is modelled to take.
+
+A thread's accumulators are `rows` x `columns`; of each k it reads as many elements of A and of B, and the fewer the accumulators, the
+more of the unit's clocks go to these reads. Few warps leave clocks unused, for nothing else hides what one waits for.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from treadle.machine.spec import TargetSpec
+from treadle.plan.contract_layouts import MICRO_TILE
+from treadle.plan.form_times import BOTH, with_memory
+from treadle.plan.pipeline_depth import DEEP
+from treadle.plan.small_m import limited
+from treadle.plan.tile_config import ContractionShape, ContractionTile, ContractionTypes, is_whole, most_threads
+from treadle.records import dataclass
+
+COPY_INSTRUCTIONS = 3
+"""Of a thread for each element that it copies."""
+GRIDS = (
+    (256, 128, 4, 2),
+    (128, 128, 2, 2),
+    (128, 128, 4, 2),
+    (128, 64, 2, 1),
+    (64, 128, 1, 2),
+    (128, 64, 4, 1),
+    (64, 128, 2, 2),
+    (64, 64, 2, 1),
+    (64, 64, 2, 2),
+    (32, 64, 2, 1),
+    (64, 32, 2, 1),
+    (32, 32, 2, 1),
+)
+"""m, n, and warps along both."""
+ROW_BYTES = 64
+"""Of a step along k: more steps meet less often, and take more of shared memory."""
+BESIDE = 32
+"""Registers of a thread beside accumulators and two k of operands."""
+RAGGED = 40
+"""More where tiles stick out, of rows or of a step: what each copy has to compare."""
+UNKNOWN = 14
+MATRIX = 16
+"""More where only the runtime knows sizes, and where a matrix is read beside the operands, or other parts are."""
+WAITING, TURNED_WAITING, HIDING = 0.5, 0.2, 1.6
+"""Clocks that one warp of a scheduler leaves unused for each that it fills, more for each operand that is turned, and how fast that falls
+with the number of warps: by eye, from 15 tilings of 4096^3 and 3 of 1000^3 on an H200.
+"""
+MEETING = 0.04
+"""The same for a workgroup alone on a unit, whose warps all wait at its meetings."""
+TURNED_CLOCKS = 5
+"""Of the path to shared memory for a warp's copy of an element a lane that is turned: rows of a sector each, and where they go."""
+
+
+@dataclass(frozen=True, slots=True)
+class MultiplyAdds:
+    """What the tile is chosen for. `along_k`: A, and B, lie along k in memory, and are turned on their way. `beside`: a matrix is read
+    besides the operands. `parts`: the kernel has parts of a longer reduction, and `merges` them.
+    """
+
+    types: ContractionTypes
+    shape: ContractionShape
+    spec: TargetSpec
+    along_k: tuple[bool, bool] = (True, True)
+    beside: bool = False
+    parts: bool = False
+    merges: bool = False
+
+    @property
+    def words(self) -> int:
+        """Registers of an accumulator."""
+        return 2 if self.types.accumulator in ("f64", "i64") else 1
+
+
+def multiplies_pieces(types: ContractionTypes, operands: Sequence[str], spec: TargetSpec) -> bool:
+    """Whether the vector units multiply operands of these types as they are, and threads have copies for them."""
+    queue = spec.queue_for("copy_in")
+    copied = queue is not None and types.operand_bytes in queue.piece_bytes
+    return copied and types.instruction == "fma" and tuple(operands) == (types.a, types.b)
+
+
+def _sides(tile: ContractionTile, spec: TargetSpec) -> tuple[int, int]:
+    """Rows and columns of a thread's accumulators."""
+    along_m = 1 << (spec.subgroup_size.bit_length() - 1) // 2
+    along_n = spec.subgroup_size // along_m
+    return tile.m // (tile.warps_m * along_m), tile.n // (tile.warps_n * along_n)
+
+
+def registers(tile: ContractionTile, problem: MultiplyAdds) -> int:
+    """Registers that a thread needs."""
+    rows, columns = _sides(tile, problem.spec)
+    unknown = problem.shape.n is None or problem.shape.k is None or problem.shape.m is None
+    held = rows * columns * problem.shape.root_count + 2 * (rows + columns)
+    wide = problem.spec.wide_integer_registers * (problem.types.accumulator == "i64")
+    bounds = RAGGED * (problem.parts or not is_whole(tile, problem.shape))
+    return problem.words * held + BESIDE + bounds + UNKNOWN * unknown + MATRIX * (problem.beside + problem.merges) + wide
+
+
+def resident(tile: ContractionTile, problem: MultiplyAdds) -> int:
+    """Workgroups that share a unit, as registers and shared memory allow."""
+    spec, threads = problem.spec, tile.num_threads(problem.spec)
+    granule = spec.register_granule
+    each = -(-registers(tile, problem) // granule) * granule
+    ring = DEEP * problem.shape.operand_rows(tile.m, tile.n) * tile.k * problem.types.operand_bytes
+    warps = spec.registers_per_unit // spec.matrix_units // (spec.subgroup_size * each)  # of a scheduler, which has its part of them
+    room = (warps * spec.matrix_units // tile.num_warps, spec.shared_bytes_per_unit // ring, spec.max_threads_per_unit // threads)
+    return max(1, min(room))
+
+
+def _warp_clocks(tile: ContractionTile, problem: MultiplyAdds) -> float:
+    """Clocks of a unit for one k of one warp, where others fill what it leaves: of the schedulers, or of the path to shared memory. Of two
+    sides, lanes along one read the same, which takes half as long.
+    """
+    spec, words, threads = problem.spec, problem.words, tile.num_threads(problem.spec)
+    rows, columns = _sides(tile, spec)
+    sums = rows * columns * problem.shape.root_count
+    counts = (1, problem.shape.root_count) if problem.shape.shared == "a" else (problem.shape.root_count, 1)
+    copied = [count * side / threads for count, side in zip(counts, (tile.m, tile.n), strict=True)]
+    turned, plain = (sum(each for each, is_along in zip(copied, problem.along_k, strict=True) if is_along is way) for way in (True, False))
+    issued = sums * words + (rows + columns) * words / MICRO_TILE + COPY_INSTRUCTIONS * (turned + plain / MICRO_TILE)
+    served = (rows / 2 + columns) * words + TURNED_CLOCKS * turned + words * plain
+    return limited(issued / spec.matrix_units, served, BOTH)
+
+
+def clocks(tile: ContractionTile, problem: MultiplyAdds) -> float:
+    """Clocks of the busiest unit for all its tiles."""
+    spec, shape = problem.spec, problem.shape
+    each, together = _warp_clocks(tile, problem) * tile.num_warps, resident(tile, problem)
+    waiting = WAITING + TURNED_WAITING * sum(problem.along_k)
+    busiest = -(-shape.tiles(tile.m, tile.n) // spec.compute_units)
+    total = 0.0
+    for count in (together,) * (busiest // together) + (busiest % together,):
+        warps = count * tile.num_warps / spec.matrix_units
+        total += each * count * (1 + waiting / warps**HIDING + MEETING * (count == 1)) if count else 0.0
+    return total * -(-shape.extents[2] // tile.k) * tile.k
+
+
+def multiply_add_tiles(problem: MultiplyAdds) -> tuple[ContractionTile, ...]:
+    """The tiles that are considered, the fastest first."""
+    found = [tile for tile in _tiles(problem) if registers(tile, problem) <= problem.spec.fma_registers]
+    return tuple(sorted(found, key=lambda tile: clocks(tile, problem)))
+
+
+def _tiles(problem: MultiplyAdds) -> Iterator[ContractionTile]:
+    spec, (_, _, k) = problem.spec, problem.shape.extents
+    step = max(ROW_BYTES // problem.types.operand_bytes, MICRO_TILE)
+    for m, n, warps_m, warps_n in GRIDS:
+        tile = ContractionTile(m, n, step, warps_m, warps_n)
+        if tile.num_threads(spec) <= most_threads(spec):
+            yield tile if k >= step else replace(tile, k=step)
+
+
+def multiply_add_seconds(tile: ContractionTile, problem: MultiplyAdds, memory_bytes: float) -> float:
+    """Modelled time of a kernel that reads and writes so many bytes of global memory."""
+    spec = problem.spec
+    rounds = -(-problem.shape.tiles(tile.m, tile.n) // spec.compute_units)
+    ends = rounds * (spec.rates.roles.tile_overhead + tile.m * tile.n * spec.rates.roles.epilogue_clocks)
+    return with_memory(clocks(tile, problem) + ends, memory_bytes, spec)
