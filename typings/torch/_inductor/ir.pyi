@@ -1,0 +1,19 @@
+from collections.abc import Sequence
+from typing import Any
+
+class IRNode:
+    def codegen_reference(self) -> str: ...
+
+class TensorBox(IRNode):
+    @staticmethod
+    def create(data: IRNode) -> TensorBox: ...
+
+class FallbackKernel(IRNode):
+    inputs: Sequence[IRNode]
+    constant_args: Sequence[Any]
+    outputs: Sequence[Any]
+    @classmethod
+    def create(cls, kernel: Any, *args: Any, **kwargs: Any) -> Any: ...
+    def codegen(self, wrapper: Any) -> None: ...
+    def get_kernel_name(self) -> str: ...
+    def codegen_args(self) -> list[str]: ...
