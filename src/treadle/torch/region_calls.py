@@ -1,7 +1,8 @@
 """The operator by which PyTorch runs a region: `treadle::region(Tensor[] inputs, str name) -> Tensor[]`.
 
 A name is "program.graph": the digest of the program, and the graph whose report it is in.
-Results are dense arrays in the order of their dimensions. Inputs keep the strides that PyTorch's graph gave them.
+Results are dense arrays in the order of their dimensions. Inductor may lay an input out otherwise than PyTorch's graph did: the first call
+with such strides compiles a variant.
 """
 
 from collections.abc import Callable, Sequence

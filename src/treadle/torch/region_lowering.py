@@ -50,8 +50,11 @@ def _makes_cpp() -> bool:
 
 
 def _lowered(*args: Any, **kwargs: Any) -> Any:
-    """The results of a call, as Inductor has them."""
-    return pytree.tree_map(_wrapped, RegionKernel.create(REGION, *args, **kwargs))
+    """The results of a call, as Inductor has them: on a GPU they are aligned as PyTorch's memory is, whatever the arguments are."""
+    results = RegionKernel.create(REGION, *args, **kwargs)
+    if all(result.get_device().type == "cuda" for result in results):
+        V.graph.unaligned_buffers.difference_update(result.get_name() for result in results)
+    return pytree.tree_map(_wrapped, results)
 
 
 def _wrapped(value: Any) -> Any:

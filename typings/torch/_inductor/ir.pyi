@@ -2,6 +2,7 @@ from collections.abc import Sequence
 from typing import Any
 
 class IRNode:
+    def get_name(self) -> str: ...
     def codegen_reference(self) -> str: ...
 
 class TensorBox(IRNode):
