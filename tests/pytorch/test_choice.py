@@ -137,6 +137,15 @@ def test_what_the_models_are_not_sure_of_is_measured(monkeypatch: pytest.MonkeyP
         assert (region.measured_us is not None, timer.count, region.taken) == (is_measured, int(is_measured), is_taken)
 
 
+def test_examples_take_no_random_numbers_of_the_users() -> None:
+    node = torch.fx.Graph().placeholder("x")
+    node.meta["val"] = torch.empty(5, 13)
+    before = torch.random.get_rng_state()
+    example = measuring._example(node)
+    assert example is not None and example.std() > 0.5
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
 def test_what_has_no_memory_to_be_measured_is_modelled(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_memory(_: Any) -> Mapping[str, float]:
         raise torch.OutOfMemoryError

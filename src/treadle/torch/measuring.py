@@ -90,7 +90,10 @@ def _example(node: fx.Node) -> torch.Tensor | None:
     if None in shape or None in strides:
         return None
     made = torch.empty_strided(shape, strides, dtype=value.dtype, device=value.device)
-    return made.copy_(torch.randn(made.shape, device=value.device)) if value.dtype.is_floating_point else made.zero_()
+    if not value.dtype.is_floating_point:
+        return made.zero_()
+    own = torch.Generator(value.device).manual_seed(0)  # the user's random numbers stay what they are
+    return made.copy_(torch.randn(made.shape, device=value.device, generator=own))
 
 
 def _hint(size: Any) -> int | None:
