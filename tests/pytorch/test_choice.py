@@ -63,7 +63,7 @@ def test_what_is_measured_slower_is_left(rest: str, monkeypatch: pytest.MonkeyPa
     report = treadle.torch.report()
     assert (report.taken, len(report.regions), slow.count) == (0, 2, 1)  # two layers, one program
     assert report.regions[0].measured_us == (11, 10)
-    assert "left: 11.0 us measured, 10.0 us what it replaces" in str(report)
+    assert str(report).count("left: 11.0 us measured, 10.0 us what it replaces") == str(report).count("us measured") == 2
 
 
 def test_answers_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
