@@ -22,8 +22,8 @@ SIMULATED: Final = "sm_90a"
 """The machine that the simulator runs programs of."""
 SURELY_FASTER: Final = 0.5
 SURELY_SLOWER: Final = 1.4
-"""What is modelled at such a multiple of the time of what it replaces, or beyond, needs no measurement. Both models are within 10 to 18 % of
-what is measured (root mean square), but ours leaves out what elementwise operators compute: a GELU took twice the modelled time.
+"""What is modelled at such a multiple of the time of what it replaces, or beyond, needs no measurement. Both models are within 10 to 18 %
+of what is measured (root mean square), but ours leaves out what elementwise operators compute: a GELU took twice the modelled time.
 """
 MARGIN: Final = 1.02
 """A program may be measured so much slower than what it replaces: times repeat no better."""
