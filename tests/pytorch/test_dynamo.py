@@ -199,3 +199,19 @@ def test_graphs_from_pytorchs_cache_are_in_the_report(monkeypatch: pytest.Monkey
     assert torch._dynamo.utils.counters["inductor"]["fxgraph_cache_hit"] > hits
     assert treadle.torch.report() == first
     assert first.taken == 3
+
+
+def test_inductors_code_calls_regions_without_the_dispatcher() -> None:
+    """As functions of their tensors; parameters that want gradients are passed as they are."""
+    from torch._inductor.utils import run_and_get_code
+
+    block, x = GatedMlp(17, 33), torch.randn(3, 7, 17)
+    run = compiled(block, {"treadle.target": "sim", "force_disable_caches": True})
+    with torch.no_grad():
+        found, (code, *_) = run_and_get_code(run, x)
+    close(found, block(x), 2e-5)
+    regions = treadle.torch.report().taken
+    calls = [line for line in code.splitlines() if " = treadle_region_" in line]
+    assert len(calls) == regions > 2
+    assert "ops.treadle.region.default(" not in code
+    assert all("[" not in line.partition(" = ")[2] for line in calls)  # no list of tensors is made

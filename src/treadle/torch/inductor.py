@@ -6,6 +6,10 @@ from typing import Any
 from torch._inductor import list_mode_options
 from torch._inductor.compile_fx import compile_fx
 
+from treadle.torch import region_lowering
+
+region_lowering.register()
+
 
 def inductor(gm: Any, example_inputs: list[Any], mode: str | None, options: Mapping[str, Any]) -> Callable[..., Any]:
     """Inductor's code for a graph behind Dynamo. `options` are settings of Inductor's, which win over the mode's."""

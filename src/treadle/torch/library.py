@@ -1,11 +1,11 @@
 """What a region replaces, and how long that is modelled to take: a kernel of a library, and one more for what follows the product.
 
-The library is taken for a good one: its product is at three quarters of what matrix instructions or memory give. Compilers of PyTorch's
-own do all that follows in one kernel, which reads the product and writes the results. Sizes that are not known are not modelled.
+Compilers of PyTorch's own do all that follows in one kernel, which reads the product and writes the results. Sizes that are not known are
+not modelled.
 """
 
 from collections.abc import Sequence
-from math import prod
+from math import gcd, prod
 from typing import Any, Final
 
 import torch
@@ -13,15 +13,12 @@ from torch import fx
 from torch.utils.flop_counter import flop_registry
 
 from treadle.machine.spec import TargetSpec
-from treadle.plan.form_times import moving_seconds, seconds
 from treadle.records import Record
+from treadle.torch.library_times import ALIGNED, Product
 from treadle.torch.pointwise import name_of
-from treadle.torch.regions import Region, operands, values_of
+from treadle.torch.regions import GRADIENTS, Region, operands, values_of
 from treadle.torch.sizes import size_of
 
-SHARE: Final = 0.75
-"""Of what the machine can do, by the library."""
-TILE: Final = (64, 128)
 _NAMES: Final = {
     torch.float16: "f16",
     torch.bfloat16: "bf16",
@@ -31,25 +28,25 @@ _NAMES: Final = {
 }
 
 
-class Replaced(Record):
-    """`flop` of the product, `product_bytes` that it reads and writes, `following_bytes` that the elementwise kernel behind it moves (0
-    where there is none). `tiles` of the result: units beyond so many have no work. `element`: the MLIR name of the operands' type where
-    matrix instructions are for it as it is, else "".
-    """
+BEHIND_US: Final = 2.0
+"""What an elementwise kernel behind a product takes beside moving its arrays: the launch overlaps the product. Those of CLIP and BERT on
+an H200 took 0.9 to 3.2 us more than their arrays, in a graph or behind a cold product.
+"""
 
-    flop: int
-    product_bytes: int
+
+class Replaced(Record):
+    """`products`: each is a kernel; `following_bytes`: what the elementwise kernel behind them moves, 0 where there is none."""
+
+    products: tuple[Product, ...]
     following_bytes: int
-    tiles: int
-    element: str
 
     def seconds(self, spec: TargetSpec) -> float:
         """The modelled time on a machine."""
-        rows = [row for row in spec.matrix_instructions if row.a_type == row.b_type == self.element]
-        rate = max((spec.macs_per_clock(row) for row in rows), default=spec.macs_per_clock(None)) * min(self.tiles, spec.compute_units)
-        moved = self.product_bytes / (spec.memory_gbps * 1e9)
-        product = seconds(spec.rates.streaming.fixed_clocks, spec) + max(seconds(self.flop / 2 / rate, spec), moved) / SHARE
-        return product + (moving_seconds(self.following_bytes, spec) if self.following_bytes else 0)
+        return sum(product.seconds(spec) for product in self.products) + self.following_seconds(spec)
+
+    def following_seconds(self, spec: TargetSpec) -> float:
+        """The same of what follows the products."""
+        return BEHIND_US * 1e-6 + self.following_bytes / (spec.memory_gbps * 1e9) if self.following_bytes else 0.0
 
 
 def replaced(region: Region) -> Replaced | None:
@@ -63,21 +60,53 @@ def replaced(region: Region) -> Replaced | None:
     if flop is None or any(size is None for size in sizes):
         return None
     product_in, product_out, region_in, out = (size or 0 for size in sizes)
-    following = 0 if region.results == (anchor,) or len(values_of(anchor)) > 1 else product_out + max(0, region_in - product_in) + out
-    return Replaced(flop, product_in + product_out, following, _tiles(anchor), _NAMES.get(read[0].dtype, ""))
+    following = 0 if region.results == (anchor,) or len(made) > 1 else product_out + max(0, region_in - product_in) + out
+    return Replaced(_products(anchor, flop, read, product_in + product_out), following)
 
 
-def _tiles(anchor: fx.Node) -> int:
-    """Of all results of a product, pixels of a convolution being rows."""
-    count = 0
-    for value in values_of(anchor):
-        shape = [int(size) for size in value.shape]
-        is_image = name_of(anchor.target) == "aten::convolution"
-        batch, rows, columns = (
-            (1, shape[0] * prod(shape[2:]), shape[1]) if is_image else (prod(shape[:-2]), shape[-2] if shape[1:] else 1, shape[-1])
-        )
-        count += batch * -(-rows // TILE[0]) * -(-columns // TILE[1])
-    return max(1, count)
+def _products(anchor: fx.Node, flop: int, read: Sequence[Any], moved: int) -> tuple[Product, ...]:
+    """Those of an anchor, one for each result that has any; pixels of an image and places of filters count as rows and columns."""
+    extents = _extents(anchor)
+    dtype = read[-1].dtype
+    pitch = _pitch_bytes([*read, *values_of(anchor)]) if "convolution" not in name_of(anchor.target) else ALIGNED
+    share = moved // len(extents)
+
+    def product(batch: int, rows: int, columns: int) -> Product:
+        depth = max(1, flop // (2 * len(extents) * max(1, batch * rows * columns)))
+        return Product(batch, rows, columns, depth, share, _element(dtype), dtype.itemsize, pitch)
+
+    return tuple(product(*each) for each in extents)
+
+
+def _extents(anchor: fx.Node) -> list[tuple[int, int, int]]:
+    """How many products, and the rows and columns of each."""
+    name, value = name_of(anchor.target), anchor.meta["val"]
+    if name == GRADIENTS:
+        image, filters, *_ = value
+        pairs = [(made, dim) for made, dim in ((image, 1), (filters, 0)) if isinstance(made, torch.Tensor)]
+        return [(1, made.numel() // max(1, made.shape[dim]), made.shape[dim]) for made, dim in pairs] or [(1, 1, 1)]
+    shape = [int(size) for size in value.shape]
+    if name == "aten::convolution":
+        groups = int(anchor.args[8])  # pyright: ignore[reportArgumentType]
+        return [(groups, shape[0] * prod(shape[2:]), shape[1] // groups)]
+    return [(prod(shape[:-2]), shape[-2] if shape[1:] else 1, shape[-1])]
+
+
+def _element(dtype: torch.dtype) -> str:
+    """The matrix instructions' type for PyTorch's: the library rounds f32 where the user lets it."""
+    if dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest":
+        return "tf32"
+    return _NAMES.get(dtype, "")
+
+
+def _pitch_bytes(values: Sequence[Any]) -> int:
+    """What the rows of all these matrices begin at multiples of, at most 16."""
+    found = ALIGNED
+    for value in values:
+        for size, stride in zip(value.shape, value.stride(), strict=True):
+            if value.dim() > 1 and size != 1 and stride > 1:
+                found = gcd(found, int(stride) * value.dtype.itemsize)
+    return found
 
 
 def flop_of(node: fx.Node) -> int | None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -37,30 +38,41 @@ def on_device(calls: Mapping[str, Callable[[], object]]) -> Mapping[str, float]:
 timer: Timer = on_device
 
 
-def times(region: Region, program: "Program", digest: str, settings: "Settings") -> tuple[float, float] | None:
-    """Microseconds of the program and of what it replaces: as kept, else measured and kept. None where inputs cannot be made."""
-    path = default_folder() / "tuned" / f"region-{digest}.json"
+def times(region: Region, program: "Program", digest: str, settings: "Settings", library_alone: bool = False) -> tuple[float, float] | None:
+    """Microseconds of the program and of what it replaces, or (`library_alone`) of the product in that: as kept, else measured and kept.
+    None where inputs cannot be made, for want of memory too.
+    """
+    path = default_folder() / "tuned" / f"region-{digest}{'-library' if library_alone else ''}.json"
     product = product_of(program.target) if program.target != "sim" else "sim"
     if (kept := _kept(path, product)) is not None:
         return kept
+    try:
+        taken = _measured(region, program, settings, library_alone)
+    except torch.OutOfMemoryError:
+        return None
+    if taken is not None:
+        write(path, {"treadle": __version__, "torch": torch.__version__, "product": product, "program": digest, "us": list(taken)})
+    return taken
+
+
+def _measured(region: Region, program: "Program", settings: "Settings", library_alone: bool) -> tuple[float, float] | None:
     graph, outside = subgraph(region)
     with _disable_current_modes():
-        inputs = [_example(node) for node in outside]
-        if any(value is None for value in inputs):
+        inputs = {node: _example(node) for node in outside}
+        if any(value is None for value in inputs.values()):
             return None
-        theirs = _replaced(graph, inputs, settings)
-        given = [value for node, value in zip(_placeholders(graph), inputs, strict=True) if node.users]
-        found = timer({OURS: lambda: program(*given), THEIRS: lambda: theirs(*inputs)})
-    taken = (found[OURS], found[THEIRS])
-    write(path, {"treadle": __version__, "product": product, "program": digest, "us": list(taken)})
-    return taken
+        given = [inputs[node] for node, inside in zip(outside, _placeholders(graph), strict=True) if inside.users]
+        theirs = _product(region.anchor, inputs) if library_alone else _replaced(graph, list(inputs.values()), settings)
+        found = timer({OURS: lambda: program(*given), THEIRS: theirs})
+    return found[OURS], found[THEIRS]
 
 
 def _kept(path: "Path", product: str) -> tuple[float, float] | None:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         ours, theirs = content["us"]
-        return (float(ours), float(theirs)) if (content["treadle"], content["product"]) == (__version__, product) else None
+        now = (__version__, torch.__version__, product)
+        return (float(ours), float(theirs)) if tuple(content[name] for name in ("treadle", "torch", "product")) == now else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -78,18 +90,28 @@ def _example(node: fx.Node) -> torch.Tensor | None:
     if None in shape or None in strides:
         return None
     made = torch.empty_strided(shape, strides, dtype=value.dtype, device=value.device)
-    return made.copy_(torch.randn(made.shape, device=value.device)) if value.dtype.is_floating_point else made.zero_()
+    if not value.dtype.is_floating_point:
+        return made.zero_()
+    own = torch.Generator(value.device).manual_seed(0)  # the user's random numbers stay what they are
+    return made.copy_(torch.randn(made.shape, device=value.device, generator=own))
 
 
 def _hint(size: Any) -> int | None:
     return size if isinstance(size, int) else size.node.hint
 
 
-def _replaced(graph: fx.Graph, inputs: list[Any], settings: "Settings") -> Callable[..., object]:
+def _product(anchor: fx.Node, inputs: Mapping[fx.Node, Any]) -> Callable[[], object]:
+    """A region's product alone, as PyTorch runs it: Inductor calls the same library."""
+    graph, outside = subgraph(Region(anchor, (anchor,), (anchor,)))
+    module = fx.GraphModule(torch.nn.Module(), graph)
+    return partial(module, *[inputs[node] for node in outside])
+
+
+def _replaced(graph: fx.Graph, inputs: list[Any], settings: "Settings") -> Callable[[], object]:
     """The nodes as they would run: compiled by Inductor, or operator by operator where the rest is run so."""
     module = fx.GraphModule(torch.nn.Module(), graph)
     if settings.rest == "eager":
-        return module
+        return partial(module, *inputs)
     from torch._inductor import standalone_compile
 
     # The compilation around this one bundles its kernels for its cache, which two at a time cannot; and its mode may have graphs.
@@ -99,4 +121,5 @@ def _replaced(graph: fx.Graph, inputs: list[Any], settings: "Settings") -> Calla
         "bundle_triton_into_fx_graph_cache": False,
         "triton.cudagraphs": False,
     }
-    return standalone_compile(module, inputs, dynamic_shapes="from_example_inputs", options={"config_patches": patches})
+    compiled = standalone_compile(module, inputs, dynamic_shapes="from_example_inputs", options={"config_patches": patches})
+    return lambda: compiled(*inputs)

@@ -1,10 +1,11 @@
 """The operator by which PyTorch runs a region: `treadle::region(Tensor[] inputs, str name) -> Tensor[]`.
 
 A name is "program.graph": the digest of the program, and the graph whose report it is in.
-Results are dense arrays in the order of their dimensions. Inputs keep the strides that PyTorch's graph gave them.
+Results are dense arrays in the order of their dimensions. Inductor may lay an input out otherwise than PyTorch's graph did: the first call
+with such strides compiles a variant.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -60,9 +61,26 @@ def declare(digest: str, inputs: Sequence[Any], results: Sequence[Any]) -> None:
     _results[digest] = Results(places, tuple(map(shape_of, results)), tuple(result.dtype for result in results))
 
 
-def _run(inputs: list[torch.Tensor], name: str) -> list[torch.Tensor]:
-    results = (_called.get(name) or _first(name))(*[given.detach() if given.requires_grad else given for given in inputs])
+def _run(inputs: Sequence[torch.Tensor], name: str) -> list[torch.Tensor]:
+    results = (_called.get(name) or _first(name))(*inputs)
     return [result if isinstance(result, torch.Tensor) else tensor_of(result) for result in results]
+
+
+def caller(name: str) -> Callable[..., Sequence[torch.Tensor]]:
+    """The operator of one name as a function of its tensors: Inductor's code calls it. The program is looked for at the first call."""
+    program: Program | None = None
+
+    def call(*inputs: torch.Tensor) -> Sequence[torch.Tensor]:
+        return first(inputs) if program is None else program(*inputs)
+
+    def first(inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        nonlocal program
+        results = _run(inputs, name)
+        if _called[name].target != "sim":  # whose results are no tensors
+            program = _called[name]
+        return results
+
+    return call
 
 
 def _first(name: str) -> "Program":

@@ -45,9 +45,11 @@ class RegionRecord(Record):
         return {name: getattr(self, name) for name in self.record_names}
 
     def _times(self) -> str:
+        if not self.taken:
+            return ""  # the reason has them
         if self.measured_us is not None:
             return ", {:.1f} us measured, {:.1f} us what it replaces".format(*self.measured_us)
-        if self.modelled_us is None or not self.taken:
+        if self.modelled_us is None:
             return ""
         against = "" if self.replaced_us is None else f", {self.replaced_us:.1f} us what it replaces"
         return f", {self.modelled_us:.1f} us modelled{against}"

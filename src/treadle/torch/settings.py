@@ -10,7 +10,7 @@ from treadle.options import CompileOptions, Precision
 from treadle.records import Record
 
 Rest = Literal["inductor", "eager"]
-Choice = Literal["all", "modelled", "measured"]
+Choice = Literal["all", "auto", "modelled", "measured"]
 PREFIX: Final = "treadle."
 _OF_PYTORCH: Final[dict[str, Precision]] = {"highest": "ieee", "high": "3xtf32", "medium": "tf32"}
 
@@ -19,8 +19,9 @@ class Settings(Record):
     """`target`: "auto" (the GPU of the tensors), an architecture, or "sim" for tensors of the processor. `rest`: what runs the nodes that
     are not taken. `strict`: an anchor that is not taken is an error. `f32_precision`: as in `CompileOptions`; by default what
     `torch.set_float32_matmul_precision` says: "highest" is "ieee", "high" "3xtf32", "medium" "tf32". `choice`: which regions are taken of
-    those that can be: "all", those that are "modelled" or "measured" to be no slower than what they replace; by default "modelled",
-    "measured" with the modes "max-autotune..", "all" on the simulator and where `strict` is set.
+    those that can be: "all", those that are "modelled" or "measured" to be no slower than what they replace, or ("auto") modelled so where
+    the models are sure and measured where they are not; by default "auto", "measured" with the modes "max-autotune..", "all" on the
+    simulator and where `strict` is set.
     """
 
     target: str = "auto"
@@ -32,7 +33,7 @@ class Settings(Record):
     @property
     def chosen(self) -> Choice:
         """Which regions are taken."""
-        return self.choice or ("all" if self.strict or self.target == "sim" else "modelled")
+        return self.choice or ("all" if self.strict or self.target == "sim" else "auto")
 
     def compile_options(self) -> CompileOptions:
         """The options that regions are compiled with."""

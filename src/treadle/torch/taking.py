@@ -128,6 +128,7 @@ def _replace(graph: fx.Graph, candidate: _Candidate, name: str, now: Mapping[fx.
     with graph.inserting_after(region.nodes[-1]):
         call = graph.call_function(REGION, (tensors, f"{recipe.digest}.{name}"))
     call.meta = {**region.nodes[-1].meta, "val": results}
+    call.meta.pop("eager_input_vals", None)  # of the node whose place it takes
     with graph.inserting_before(call.next):
         for number, (node, order) in enumerate(zip(region.results, orders, strict=True)):
             shown = graph.call_function(operator.getitem, (call, number))

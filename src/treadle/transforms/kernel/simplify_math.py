@@ -1,9 +1,9 @@
 """simplify-math: fewer and cheaper operations for the same elementwise functions, as far as the permitted errors go.
 
 Level: tile. Reads: `error_bits` (set-precision). Writes: exponentials as powers of two; 1 + tanh as a quotient of an exponential, which
-loses no digits where tanh is near -1; quotients of an exponential with `fastmath<arcp>` (a reciprocal may stand for the division, and be
-zero below the normal range of f32) and their exponential with `fastmath<afn>` (zero there too), as powers of differences from a
-maximum that are summed have it; constant factors gathered in one place.
+loses no digits where tanh is near -1, and 1 + erf as a power of a polynomial (error_function.py); quotients of an exponential with
+`fastmath<arcp>` (a reciprocal may stand for the division, and be zero below the normal range of f32) and their exponential with
+`fastmath<afn>` (zero there too), as powers of differences from a maximum that are summed have it; constant factors gathered in one place.
 Leaves alone: operations without `error_bits` (their results decide something), elements other than f32.
 
 The rewrites are pairs of terms (`RULES`). Names in lower case are values, in upper case constants; `x * C` is a negation, too. Operations
@@ -31,6 +31,7 @@ from treadle.ir.passes import register_pass
 from treadle.ir.rewriting import InsertPoint, Pattern, PatternRewriter, rewrite_greedily
 from treadle.machine import TargetSpec
 from treadle.records import dataclass
+from treadle.transforms.kernel.error_function import ComplementOfErf
 from treadle.transforms.kernel.kernel_ir import KernelPass
 
 NAME = "simplify-math"
@@ -295,7 +296,7 @@ class SimplifyMathPass(KernelPass):
     def run(self, kernel: tile.KernelOp, spec: TargetSpec) -> None:
         """Rewrite one kernel."""
         before = _operations(kernel)
-        rewrite_greedily(kernel, (EraseUnused(), *RULES, FlushBesideMaximum()))
+        rewrite_greedily(kernel, (EraseUnused(), *RULES, FlushBesideMaximum(), ComplementOfErf()))
         after = _operations(kernel)
         if before != after:
             text = f"{before.total()} operations become {after.total()}: {_listed(after - before)} instead of {_listed(before - after)}"

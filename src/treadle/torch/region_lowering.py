@@ -1,0 +1,68 @@
+"""How Inductor's code calls a region: a function of its own, as it calls its kernels, and not through PyTorch's dispatcher.
+
+The dispatcher costs several microseconds a call: it boxes the list of tensors, looks the operator up by their keys, and unboxes. Where this
+PyTorch lacks what is used here, or makes C++ of its graphs, regions are called through it.
+"""
+
+from contextlib import suppress
+from typing import Any
+
+from torch._inductor import ir, lowering
+from torch._inductor.virtualized import V
+from torch.utils import _pytree as pytree
+
+from treadle.torch.region_calls import REGION
+
+_IMPORT = "from treadle.torch.region_calls import caller as treadle_region"
+
+
+class RegionKernel(ir.FallbackKernel):
+    """A call of a region in Inductor's graph: its arguments are the tensors alone, the function knows its name."""
+
+    def codegen(self, wrapper: Any) -> None:
+        """Write the function into the head of the module, and the call."""
+        if not _makes_cpp():
+            wrapper.add_import_once(_IMPORT)
+            wrapper.add_import_once(f"{self._function} = treadle_region({self._region!r})")
+        super().codegen(wrapper)
+
+    def get_kernel_name(self) -> str:
+        """What is called."""
+        return super().get_kernel_name() if _makes_cpp() else self._function
+
+    def codegen_args(self) -> list[str]:
+        """The tensors, as Python names them."""
+        if _makes_cpp():
+            return super().codegen_args()
+        return [given.codegen_reference() for given in self.inputs]
+
+    @property
+    def _region(self) -> str:
+        return str(self.constant_args[-1])
+
+    @property
+    def _function(self) -> str:
+        return "treadle_region_" + self._region.replace(".", "_")
+
+
+def _makes_cpp() -> bool:
+    return bool(V.graph.cpp_wrapper or getattr(V.graph, "fx_wrapper", False))
+
+
+def _lowered(*args: Any, **kwargs: Any) -> Any:
+    """The results of a call, as Inductor has them: on a GPU they are aligned as PyTorch's memory is, whatever the arguments are."""
+    results = RegionKernel.create(REGION, *args, **kwargs)
+    if all(result.get_device().type == "cuda" for result in results):
+        V.graph.unaligned_buffers.difference_update(result.get_name() for result in results)
+    return pytree.tree_map(_wrapped, results)
+
+
+def _wrapped(value: Any) -> Any:
+    return ir.TensorBox.create(value) if isinstance(value, ir.IRNode) else value
+
+
+def register() -> None:
+    """Let Inductor lower regions so."""
+    with suppress(AttributeError, TypeError):
+        lowering.make_fallback(REGION, warn=False)
+        lowering.lowerings[REGION] = _lowered
