@@ -18,9 +18,9 @@ def sums(element: str) -> ContractionTypes:
 @pytest.mark.parametrize("seed", range(20))
 def test_all_fit_the_machine(seed: int) -> None:
     rng = random.Random(seed)
-    sizes = [rng.choice((None, rng.randint(1, 5000))) for _ in range(3)]
+    m, n, k = (rng.choice((None, rng.randint(1, 5000))) for _ in range(3))
     element = rng.choice(("f32", "f64", "i64"))
-    problem = MultiplyAdds(sums(element), ContractionShape(1, *sizes, rng.choice((1, 2))), SPEC, beside=rng.random() < 0.5)
+    problem = MultiplyAdds(sums(element), ContractionShape(1, m, n, k, rng.choice((1, 2))), SPEC, beside=rng.random() < 0.5)
     found = multiply_add_tiles(problem)
     assert found
     for tile in found:
