@@ -244,30 +244,29 @@ class Forms(SymbolTable):
             case "arith.muli":
                 return a * b
             case "arith.index_cast" | "arith.extsi":
-                is_cut = width_of(op.results[0].type, op) < width_of(op.operands[0].type, op)
-                return a if width_of(op.operands[0].type) > 1 and not is_cut else None
+                return a if _keeps_value(op) else None
             case "arith.extui" | "arith.index_castui":
-                is_cut = width_of(op.results[0].type, op) < width_of(op.operands[0].type, op)
-                return a if signed and width_of(op.operands[0].type) > 1 and not is_cut else None
+                return a if signed and _keeps_value(op) else None
             case "arith.trunci":
                 return a if width_of(op.results[0].type) >= 32 else None
             case "arith.minsi" | "arith.maxsi":
                 return expr.minimum(a, b) if op.name == "arith.minsi" else expr.maximum(a, b)
             case "arith.minui" | "arith.maxui" if signed:
                 return expr.minimum(a, b) if op.name == "arith.minui" else expr.maximum(a, b)
-            case "arith.shli":
-                by = b.as_int()
-                return a * (1 << by) if by is not None and 0 <= by < 31 else None
+            case "arith.shli" | "arith.shrsi" | "arith.shrui":
+                return self._shifted(op, a, b.as_int())
             case "arith.andi":
                 mask = b.as_int()
                 return a % (mask + 1) if mask is not None and mask > 0 and mask & (mask + 1) == 0 else None
-            case "arith.shrsi" | "arith.shrui":
-                by = b.as_int()
-                return self._divided(op, a, expr.constant(1 << by)) if by is not None and 0 <= by < 31 else None
             case _ if "div" in op.name or "rem" in op.name:
                 return self._divided(op, a, b)
             case _:
                 return None
+
+    def _shifted(self, op: Operation, a: Expr, by: int | None) -> Expr | None:
+        if by is None or not 0 <= by < 31:
+            return None
+        return a * (1 << by) if op.name == "arith.shli" else self._divided(op, a, expr.constant(1 << by))
 
     def _divided(self, op: Operation, a: Expr, b: Expr) -> Expr | None:
         by = b.as_int()
@@ -339,3 +338,8 @@ class Forms(SymbolTable):
         if which >= 6 and not (self.is_nonnegative(one) and self.is_nonnegative(other)):
             return None
         return f"({self.formula(one)} {_COMPARISONS[which]} {self.formula(other)})"
+
+
+def _keeps_value(op: Operation) -> bool:
+    """Whether a cast of a number that is no truth value drops no bits."""
+    return width_of(op.operands[0].type) > 1 and width_of(op.results[0].type, op) >= width_of(op.operands[0].type, op)
