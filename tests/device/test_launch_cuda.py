@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from driver.layout_programs import K, M, N, elementwise, matmul, reduction
+from generators.convolutions import Convolution
 
 import treadle
 from treadle.errors import TreadleError
@@ -60,6 +61,16 @@ def test_given_results(product: treadle.Program) -> None:
     with pytest.raises(TreadleError) as caught:
         product(x, y, out=out[:, 1:])
     assert caught.value.code == "TR731"
+
+
+@pytest.mark.usefixtures("hopper")
+def test_inputs_that_lie_in_the_cache() -> None:
+    """What copies bring comes at once then, into slots of shared memory that threads have only just read."""
+    convolution = Convolution("conv_2d_nhwc_fhwc", 2, (64, 64), 320, 640, (1, 1), tail="residual")
+    program = treadle.compile(convolution.text())
+    arrays = [torch.from_numpy(array).cuda() for array in convolution.arrays()]
+    first = program(*arrays)[0].clone()
+    assert all(torch.equal(program(*arrays)[0], first) for _ in range(1000))
 
 
 @pytest.mark.parametrize("way", ["call", "out", "bound"])
