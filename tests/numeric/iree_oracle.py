@@ -14,6 +14,16 @@ class IreeRefusal(Exception):
     """IREE does not compile a text."""
 
 
+def _compiled(compiler: Any, text: str, flags: list[str]) -> bytes:
+    try:
+        return compiler.compile_str(text, target_backends=["llvm-cpu"], extra_args=flags)
+    except compiler.CompilerToolError as error:
+        # Processors without arithmetic in f16 call functions of libm, which only the system's linker finds.
+        if "undefined symbol" not in str(error):
+            raise
+        return compiler.compile_str(text, target_backends=["llvm-cpu"], extra_args=[*flags, "--iree-llvmcpu-link-embedded=false"])
+
+
 class IreeFunctions:
     """The functions of one text, compiled for this machine. Skips the test where IREE is not installed; raises `IreeRefusal`."""
 
@@ -22,7 +32,7 @@ class IreeFunctions:
         self._rt: Any = pytest.importorskip("iree.runtime", reason="IREE is not installed (extra `test`)")
         flags = ["--iree-llvmcpu-target-cpu=host", "--iree-input-demote-f64-to-f32=false", "--iree-input-demote-i64-to-i32=false"]
         try:
-            binary = compiler.compile_str(text, target_backends=["llvm-cpu"], extra_args=flags)
+            binary = _compiled(compiler, text, flags)
         except compiler.CompilerToolError as error:
             raise IreeRefusal(str(error)) from error
         self._config = self._rt.Config("local-sync")
