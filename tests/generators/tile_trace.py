@@ -124,7 +124,7 @@ def problems(kernel: tile.KernelOp, trips: int, *, queued: bool, keep: Callable[
                     continue
                 source = events[earlier_at].op
                 if isinstance(source, tile.CopyOp):
-                    ok = earlier_at in done
+                    ok = earlier_at in done if source.is_bulk else between(earlier_at, at, commit, wait, barrier)
                 elif isinstance(source, tile.ContractOp) and queued:
                     ok = between(earlier_at, at, commit, wait, barrier)
                 elif earlier.is_write and access.is_async:

@@ -232,7 +232,7 @@ def _load_by_descriptors(module: Any) -> None:
     def compiled(inst: Any, ctx: Any) -> Any:
         name, kind, mask = module._op_name(inst), type(inst), ctx.rexec()
         words = {"BUFFER_LOAD_B32": 1, "BUFFER_LOAD_B64": 2, "BUFFER_LOAD_B96": 3, "BUFFER_LOAD_B128": 4}.get(name, 0)
-        if not words or inst.idxen or not inst.offen or inst.tfe:
+        if not words or inst.idxen or inst.tfe:
             raise NotImplementedError(f"{inst} in the emulator")
         first = ctx.inst_field(kind.srsrc) * number(4) if hasattr(kind, "srsrc") else ctx.inst_field(kind.rsrc)
         base = wide(ctx.rsgpr_dyn(first), ctx.rsgpr_dyn(first + number(1))) & module.UOp.const(0xFFFFFFFFFFFF, types.uint64)
@@ -241,7 +241,8 @@ def _load_by_descriptors(module: Any) -> None:
         shared = constant.where((common > number(128)).where(common - number(128), number(0)), ctx.rsgpr_dyn(common))
         lane = ctx.range()
         inside = ctx.inst_field(kind.offset if hasattr(kind, "offset") else kind.ioffset)
-        own = ctx.rvgpr_dyn(ctx.inst_field(kind.vaddr), lane).cast(types.uint64) + inside.cast(types.uint64)
+        offset = ctx.rvgpr_dyn(ctx.inst_field(kind.vaddr), lane) if inst.offen else number(0)
+        own = offset.cast(types.uint64) + inside.cast(types.uint64)
         into, found = ctx.inst_field(kind.vdata), []
         for word in range(words):
             place = own + module.UOp.const(4 * word, types.uint64) + shared.cast(types.uint64)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from targets.amd import emulator, programs
 
+from treadle.errors import KernelRejected
 from treadle.frontends.mlir import load
 from treadle.ir.dialects import builtin
 from treadle.machine import target_spec
@@ -20,10 +21,21 @@ from treadle.targets.interface import CompiledKernel
 TARGETS = ("gfx942", "gfx950", "gfx1100", "gfx1201")
 
 
-def _lowered(program: programs.Program, target: str, stages: int = -1) -> builtin.ModuleOp:
+def _lowered(program: programs.Program, target: str, stages: int = -1, candidate: int = 0) -> builtin.ModuleOp:
     module = load(program.text)
-    lower(module, target_spec(target), CompileOptions(pipeline_stages=stages))
+    lower(module, target_spec(target), CompileOptions(pipeline_stages=stages), candidates={"program_k0": candidate})
     return module
+
+
+def _first_that_fits(program: programs.Program, target: str) -> CompiledKernel:
+    """The kernel of the first candidate whose code the audit takes, as the driver has it."""
+    for candidate in range(4):
+        try:
+            (kernel,) = emulator.compile_kernels(_lowered(program, target, candidate=candidate), target).values()
+        except KernelRejected:
+            continue
+        return kernel
+    raise AssertionError("no candidate fits")
 
 
 def _products(listing: Listing, body: Iterable[int]) -> int:
@@ -40,8 +52,7 @@ def _loop(kernel: CompiledKernel) -> list[str]:
 @pytest.mark.parametrize("target", TARGETS)
 def test_guarded_loads_do_not_branch(target: str, kind: str) -> None:
     program = programs.matmul(4000, 4072, 4096, kind, "i32" if kind == "i8" else "f32", transposed="b")
-    (kernel,) = emulator.compile_kernels(_lowered(program, target), target).values()
-    loop = _loop(kernel)
+    loop = _loop(_first_that_fits(program, target))
     assert "buffer_load_dwordx4" in loop or "buffer_load_b128" in loop
     assert not [name for name in loop if name.startswith(("global_load", "s_cbranch_exec", "v_cmp", "v_cndmask", "v_add"))]
 
@@ -49,14 +60,16 @@ def test_guarded_loads_do_not_branch(target: str, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["f16", "i8"])
 @pytest.mark.parametrize("target", ["gfx942", "gfx1201"])
 def test_the_loads_of_a_trip_share_what_moves(target: str, kind: str) -> None:
-    """Two steps of two operands: what differs between them and stays the same in all trips is in the descriptors."""
+    """Two steps of two operands, on RDNA one that is twice as long: what differs between them and stays the same in all trips is in the
+    descriptors.
+    """
     program = programs.matmul(1024, 1024, 4096, kind, "i32" if kind == "i8" else "f32", transposed="b")
     (kernel,) = emulator.compile_kernels(_lowered(program, target), target).values()
     listing = parse(kernel.assembly, kernel.symbol)
     loop = max(natural_loops(listing), key=lambda body: _products(listing, body))
     loads = [one for one in (listing.instructions[at] for at in sorted(loop)) if one.mnemonic.startswith("buffer_load")]
     descriptors, moving = ({re.split(r",? +", one.operands)[at] for one in loads} for at in (-3, -2))
-    assert len(loads) >= 4 and len(descriptors) == 4 and len(moving) == 1
+    assert len(loads) >= 4 and len(descriptors) == (4 if target == "gfx942" else 2) and len(moving) == 1
 
 
 @pytest.mark.parametrize("target", TARGETS)

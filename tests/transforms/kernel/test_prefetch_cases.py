@@ -28,6 +28,8 @@ case for every trip count, `test_pipeline_loops.py`. Behind a dash: what is aske
 | NEGATIVE subview_escape_no_multibuffer | the same, [escaping buffer] |
 """  # noqa: E501
 
+from typing import Literal
+
 import pytest
 from generators.pipelined_kernels import CASES, ROWS, STEP, LoopKernel, Values
 from generators.tile_pipeline import find, lowered, skeleton
@@ -85,10 +87,10 @@ def copied(*, is_nested: bool = False, is_kept: bool = False) -> tile.KernelOp:
     return k.done(*(k.loop(k.index(3), 1, [k.start], inner) if is_nested else inner(k.zero, [k.start])))
 
 
-def scheduled(kernel: tile.KernelOp, stages: int) -> builtin.ModuleOp:
+def scheduled(kernel: tile.KernelOp, stages: int, tail: Literal["auto", "peeled"] = "auto") -> builtin.ModuleOp:
     """A kernel's innermost loop pipelined and synchronised; the schedule is proven."""
     module = lowered(print_module(builtin.ModuleOp([kernel])), LowerLayoutConversionsPass)
-    pipelined = (SetPipelinePass(stages=stages), PipelineLoopsPass(), CsePass(), DcePass())
+    pipelined = (SetPipelinePass(stages=stages, tail=tail), PipelineLoopsPass(), CsePass(), DcePass())
     run_passes(module, [*pipelined, AllocateSharedPass(), OrderIssuePass(), InsertSyncPass()])
     (made,) = find(module, tile.KernelOp)
     assert any(PIPELINED in loop.attributes for loop in find(module, scf.ForOp))
@@ -121,7 +123,7 @@ def test_another_hop_stays_between_read_and_write() -> None:
 
 def test_a_prologue_inside_a_loop_waits_for_the_readers_of_the_trip_before() -> None:
     assert words(scheduled(CASES["nested"](LENGTH), 2)).startswith("for r b w for")
-    assert words(scheduled(copied(is_nested=True), 3)).startswith("for b c g c g for")
+    assert words(scheduled(copied(is_nested=True), 3, "peeled")).startswith("for b c g c g for")
 
 
 @pytest.mark.parametrize("stages", [2, 3, 4])
