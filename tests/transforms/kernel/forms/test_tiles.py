@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from generators.contractions import TARGETS, random_contraction
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from transforms.form_programs import assert_right, kernel_of, lowered, problem_of, workload
 
@@ -22,6 +22,7 @@ def best(problem: KernelProblem) -> tiles.Config:
 
 
 @given(st.integers(0, 10_000))
+@example(560)
 @settings(max_examples=25, deadline=None)
 def test_every_contraction_has_tiles(seed: int) -> None:
     """Nothing is refused; times are times; the last needs no matrix instruction and few registers."""

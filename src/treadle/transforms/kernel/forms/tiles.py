@@ -64,7 +64,9 @@ def tiles(problem: KernelProblem) -> Iterator[tuple[ContractionTile, Contraction
     shape, spec, types = problem.shape, problem.spec, problem.types
     beside = not problem.overrides.tile and any(reads_whole_tile(problem.nest, a) for a in problem.nest.accesses)
     if problem.multiplies_pieces and not problem.overrides.tile:
-        yield from ((tile, types) for tile in multiply_add_tiles(multiply_adds(problem)))
+        found = multiply_add_tiles(multiply_adds(problem))
+        lightest = min(found, key=lambda tile: tile.m * tile.n)
+        yield from ((tile, types) for tile in (*found, *([lightest] if found[-1] != lightest else [])))
         return
     wanted = TileProblem(types, shape, spec, problem.is_crowded, problem.is_promoted, beside)
     best = best_tile(wanted, problem.memory_bytes, problem.gathered)
