@@ -2,9 +2,11 @@
 
 import re
 
+import pytest
 from hazards.kernels import kernel_of
 from hazards.programs_cluster import exchanged
-from verify.test_elected import own_copies
+from hazards.schedules import kernel, roles
+from verify.test_elected import HEAD, LOOP, POINTERS, READ, filled, own_copies
 
 from treadle.bench.families import beside, matmul
 from treadle.driver.lowering import lower
@@ -35,6 +37,20 @@ def test_slots_that_matrix_instructions_read_need_none() -> None:
 def test_an_agent_that_reads_what_it_copies_meets_behind_a_fence() -> None:
     text = backend("sm_90a").emit(kernel_of(own_copies("  sync.barrier"))).llvm_text
     assert re.search(r"fence\.proxy\.async\.shared::cta;[^\n]*\n[^\n]*bar\.sync 0;", text)
+
+
+BETWEEN = ("  sync.named_barrier 1 : i64 warps 4 : i64", '  sync.fence "async_global"')
+
+
+@pytest.mark.parametrize("between", BETWEEN)
+def test_what_ends_in_no_fence_does_not_stand_for_one(between: str) -> None:
+    """The producer refills the buffer: barriers among its readers have no fence."""
+    producer = [LOOP, "  %q = arith.xori %p, %one : i32", "  sync.wait_phase %empty parity %q", *filled("%s", "%full"), "  }"]
+    consumer = [LOOP, *READ, between, "  sync.arrive %empty", "  }"]
+    bodies = "\n".join(producer), "\n".join(consumer)
+    text = kernel(POINTERS, *HEAD, roles(("producer", "consumer"), (1, 4), (1, 1), *bodies), warps=5, pointers=2)
+    emitted = backend("sm_90a").emit(kernel_of(text)).llvm_text.replace("\\0A", "\n")
+    assert [bool(found.group(1)) for found in RELEASED.finditer(emitted)] == [True]
 
 
 def test_arrivals_at_peers_come_behind_a_fence() -> None:

@@ -7,6 +7,7 @@ generic proxy; a fence does (PTX ISA, "Async proxy": accesses by several proxies
 
 from collections.abc import Iterable, Iterator
 from itertools import takewhile
+from types import UnionType
 
 from treadle.analysis.element_bytes import buffer_bytes
 from treadle.dialects.agents import role_of
@@ -46,26 +47,32 @@ def _refilled_reads(ctx: KernelContext, readers: Iterable[Operation], fillers: I
     return found
 
 
-def _are_unfenced(op: Operation, reads: set[Operation]) -> bool:
-    """Whether some of `reads` may come ahead of an operation with no fence, arrival or barrier between, all of which end in one."""
+def _are_unfenced(op: Operation, reads: set[Operation], fencing: type[Operation] | UnionType) -> bool:
+    """Whether some of `reads` may come ahead of an operation, on any path, with nothing between that ends in a fence: one of the
+    operations `fencing`, which have one where they need it, or a fence.
+    """
     at: Operation | None = op
     while at is not None and not isinstance(at, KernelOp | RolesOp):
-        if (found := _nearest(_backwards(at), reads)) is not None:
+        if (found := _nearest(_backwards(at), reads, fencing)) is not None:
             return found
         around = at.parent_op()
         if isinstance(around, scf.ForOp) and (last := around.body.block.last_op) is not None:
-            if (found := _nearest(takewhile(lambda other, at=at: other is not at, _backwards(last)), reads)) is not None:
-                return found
+            behind = takewhile(lambda other, at=at: other is not at, _backwards(last))
+            if _nearest(behind, reads, fencing):
+                return True
         at = around
     return False
 
 
-def _nearest(ops: Iterable[Operation], reads: set[Operation]) -> bool | None:
+def _nearest(ops: Iterable[Operation], reads: set[Operation], fencing: type[Operation] | UnionType) -> bool | None:
     """Whether the first of `ops` that decides is a read, not what ends in a fence; None where none decides."""
     for op in ops:
         if any(inner in reads for inner in op.walk()):
             return True
-        if isinstance(op, ArriveOp | BarrierOp | NamedBarrierOp | FenceOp):
+        if isinstance(op, FenceOp):
+            if op.proxy.data == "async_shared":
+                return False
+        elif isinstance(op, fencing) and not (isinstance(op, ArriveOp) and op.peer_ranks()):
             return False
     return None
 
@@ -87,10 +94,10 @@ def ahead_of_arrival(ctx: KernelContext, op: ArriveOp) -> str:
     if not is_access:
         return ""
     reads = _refilled_reads(ctx, operations, ctx.kernel.walk())
-    return f"{_FENCE if _are_unfenced(op, reads) else ''}bar.warp.sync -1;\n"
+    return f"{_FENCE if _are_unfenced(op, reads, ArriveOp) else ''}bar.warp.sync -1;\n"
 
 
 def needs_fence(ctx: KernelContext, op: BarrierOp | NamedBarrierOp) -> bool:
     """Whether copies that the agent itself starts behind a barrier may fill what its threads have read ahead of it."""
     operations = _operations(ctx, op)
-    return _are_unfenced(op, _refilled_reads(ctx, operations, operations))
+    return _are_unfenced(op, _refilled_reads(ctx, operations, operations), ArriveOp | BarrierOp | NamedBarrierOp)
