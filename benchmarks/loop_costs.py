@@ -7,6 +7,7 @@
 
 Every row is read off machine code as `treadle audit` does (docs/audits.md): counts, and the figures of a model that predicts no times. IREE
 compiles the same module with `iree-compile` for the same target, where that is installed and takes it; its row is left out otherwise.
+`--triton PYTHON` adds what Triton makes of plain products of f16 and bf16, by a Python that has it, in the tiles of triton_assembly.py.
 `--peers` takes the rows of other compilers from an earlier table instead: of Treadle they depend on how it reads loops alone.
 The table is written after each workload; what a table already has of other workloads and targets stays in it.
 """
@@ -43,12 +44,33 @@ def iree_rows(text: Path, target: str, backend: ReportsLoops) -> list[Row]:
         return [Row("", 0, loop) for file in sorted(Path(folder).glob("*.rocmasm")) for loop in backend.read_reports(file.read_text())]
 
 
-def kept_rows(peers: list[dict[str, Any]], workload: str, target: str) -> list[dict[str, Any]]:
-    """The rows of other compilers in an earlier table."""
-    return [one for one in peers if (one["workload"], one["target"]) == (workload, target) and one["compiler"] != "treadle"]
+def triton_rows(workload: Workload, target: str, backend: ReportsLoops, python: str) -> list[Row]:
+    """The loops of Triton's tutorial kernel for a plain product, one a tile; none for other workloads."""
+    (left, *others), sizes = workload.inputs, [spec.shape for spec in (*workload.inputs, *workload.outputs)]
+    if (
+        workload.peer not in ("linear", "matmul")
+        or left.dtype not in ("f16", "bf16")
+        or len(others) != 1
+        or any(len(s) != 2 for s in sizes)
+    ):
+        return []
+    (m, k), n = sizes[0], sizes[2][1]
+    order = "nk" if workload.peer == "linear" else "kn"
+    with tempfile.TemporaryDirectory() as folder:
+        command = [python, str(Path(__file__).with_name("triton_assembly.py")), target, left.dtype, str(m), str(n), str(k), order, folder]
+        try:
+            subprocess.run(command, capture_output=True, timeout=SECONDS, check=False)
+        except (OSError, subprocess.SubprocessError):
+            return []
+        return [Row("", 0, loop) for file in sorted(Path(folder).glob("*.s")) for loop in backend.read_reports(file.read_text())]
 
 
-def records(workload: Workload, target: str, peers: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
+def kept_rows(peers: list[dict[str, Any]], workload: str, target: str, *, but: str) -> list[dict[str, Any]]:
+    """The rows of other compilers in an earlier table, but for those of the one that is named."""
+    return [one for one in peers if (one["workload"], one["target"]) == (workload, target) and one["compiler"] not in ("treadle", but)]
+
+
+def records(workload: Workload, target: str, peers: list[dict[str, Any]] | None, triton: str) -> list[dict[str, Any]]:
     """One record a loop."""
     backend = registry.backend(target)
     if not isinstance(backend, ReportsLoops):
@@ -65,8 +87,9 @@ def records(workload: Workload, target: str, peers: list[dict[str, Any]] | None)
         rows = [("treadle", row) for row in own]
         if peers is None:
             rows += [("iree", row) for row in iree_rows(file, target, backend)]
+    rows += [("triton", row) for row in triton_rows(workload, target, backend, triton)] if triton else []
     found = [{**place, "compiler": compiler, **as_plain(row)} for compiler, row in rows]
-    return found + kept_rows(peers or [], workload.name, target)
+    return found + kept_rows(peers or [], workload.name, target, but="triton" if triton else "")
 
 
 def keep(output: Path, found: list[dict[str, Any]], workload: str, target: str) -> None:
@@ -100,13 +123,14 @@ def main() -> None:
     parser.add_argument("--targets", default=",".join(TARGETS))
     parser.add_argument("--output", type=Path)
     parser.add_argument("--peers", type=Path, help="an earlier table, for the rows of other compilers")
+    parser.add_argument("--triton", default="", help="a Python that has Triton, whose rows are made as well")
     asked = parser.parse_args()
     chosen = choose(asked.workloads) if asked.workloads else suite()
     peers = None if asked.peers is None else json.loads(asked.peers.read_text())["loops"]
     found: list[dict[str, Any]] = []
     for target in asked.targets.split(","):
         for workload in chosen:
-            rows = records(workload, target, peers)
+            rows = records(workload, target, peers, asked.triton)
             found += rows
             if asked.output is not None:
                 keep(asked.output, rows, workload.name, target)

@@ -10,8 +10,8 @@
 Weights and inputs are random. Calls of both are interleaved, the level-2 cache swept before each; a ratio is the median over the rounds of
 Inductor's time over ours. In modes that make no CUDA graphs each call is captured in one, so that launches cost the host nothing; in the
 others (`reduce-overhead`, `max-autotune`) the graphs are Inductor's. `host` is what a call costs the host where nothing waits for the
-device. An error is the largest difference from the block in float64 over the largest value, of results and gradients; eager's stands
-beside it.
+device. An error is the largest difference from the block in float64 over the largest value, of results and gradients the worst; eager's
+stands beside it, and no tensor may be much further off than eager's.
 """
 
 import argparse
@@ -35,6 +35,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--from", dest="first", type=int, default=0, metavar="K", help="leave out the first K")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tiny", action="store_true", help="small blocks on the simulator")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="so many processes: they compile side by side and measure in turn")
     parser.add_argument("--deadline", type=float, default=0, metavar="SECONDS", help="begin no block after so many")
     parser.add_argument("--compile", action="store_true", help="also compile in fresh processes, with caches empty and full")
     parser.add_argument("--report", action="store_true", help="print each block's report: regions with modelled and measured times")

@@ -32,7 +32,7 @@ def problem(rng: np.random.Generator, rows: int, groups: int, n: int, k: int) ->
 
     return harness.Problem(
         {"a": a, "b": b, "ends": ends, "c": np.zeros((rows, n), np.float16)},
-        lambda **given: grouped_matmul[-(-n // columns), -(-most // 128), groups](**given, BN=columns, num_warps=8, num_stages=2),
+        lambda **given: grouped_matmul[-(-n // columns), -(-most // 128), groups](**given, BN=columns, num_warps=8, num_stages=4),
         {"c": expected},
         flops=2 * rows * n * k,
     )

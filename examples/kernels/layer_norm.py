@@ -25,7 +25,7 @@ def problem(rng: np.random.Generator, rows: int, columns: int) -> harness.Proble
     wide = x.astype(np.float64)
     average, scale = wide.mean(1), 1 / np.sqrt(wide.var(1) + 1e-5)
     block = 1 << (columns - 1).bit_length()
-    warps = min(max(block // 1024, 2), 8)
+    warps = min(max(block // 512, 2), 8)
     arrays = {"x": x, "weight": weight, "bias": bias, "y": np.zeros_like(x)}
     return harness.Problem(
         arrays | {"mean": np.zeros(rows, np.float32), "rstd": np.zeros(rows, np.float32)},

@@ -304,7 +304,7 @@ UNKNOWN_WORKLOAD = Entry(
 COMPILE_OPTION = Entry(
     "TR822", "compile option '{text}': {reason}", "write name=value, numbers of a tuple separated by commas; options: {known}"
 )
-NOTHING_TO_TUNE = Entry("TR823", "'{name}' has nothing to tune for {target}: {reason}", "tune a program with a matrix product")
+NOTHING_TO_TUNE = Entry("TR823", "'{name}' has nothing to tune for {target}: {reason}", "tune a program with a matrix product or attention")
 NO_TIMELINE = Entry("TR824", "no timeline of kernel '{kernel}': {reason}", "{hint}")
 SCRIPT = Entry("TR825", "'{path}' failed: {reason}", "run it with Python alone first")
 READ_FILE = Entry("TR901", "cannot read '{path}': {reason}", "check the path and its permissions")

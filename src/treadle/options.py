@@ -25,7 +25,7 @@ class ContractionOverrides(Record):
 
     `form`: the form by name: "tiles" (all warps alike), "roles" (copying and computing go to different warps), "exchanged" (the same with A
     and B exchanged: `tile` and `cluster` are of the transposed result), for one side of at most 64 "streaming" or "swapped", and
-    "split_operands" where f32 operands are to be split in the kernel; where it refuses, another is taken.
+    "split_operands" where f32 operands are to be split or rounded in the kernel; where it refuses, another is taken.
     "auto": the fastest by the models (docs/architecture.md).
     `tile`: m, n, k of a tile. `warps`: warps along m and n of a tile. With a tile, the form is "roles" where `num_stages` is given, else
     "tiles".

@@ -19,6 +19,7 @@ from treadle.transforms.kernel.enclose_stages import EncloseStagesPass
 from treadle.transforms.kernel.fold_rings import FoldRingsPass
 from treadle.transforms.kernel.form_roles import FormRolesPass
 from treadle.transforms.kernel.form_warp_pipeline import FormWarpPipelinePass
+from treadle.transforms.kernel.hoist_guarded_loops import HoistGuardedLoopsPass
 from treadle.transforms.kernel.hoist_loads import HoistLoadsPass
 from treadle.transforms.kernel.insert_sched_fences import InsertSchedFencesPass
 from treadle.transforms.kernel.insert_sync import InsertSyncPass
@@ -64,6 +65,7 @@ from treadle.transforms.tensor.set_attention import SetAttentionPass
 from treadle.transforms.tensor.set_dispatch_groups import SetDispatchGroupsPass
 from treadle.transforms.tensor.set_f32_split import SetF32SplitPass
 from treadle.transforms.tensor.set_split_reduction import SetSplitReductionPass
+from treadle.transforms.tensor.split_divided_loops import SplitDividedLoopsPass
 from treadle.transforms.tensor.split_reduction import SplitReductionPass
 from treadle.transforms.tensor.unroll_loops import UnrollLoopsPass
 
@@ -127,6 +129,7 @@ def tensor_passes(spec: TargetSpec | None = None, options: CompileOptions | None
         ConvertConditionalsPass(),  # straight code from here on; its selections are generalised with the other arithmetic
         DecomposeSoftmaxPass(),  # the one named operation that is no single loop nest
         GeneralizeNamedOpsPass(),  # from here on every computation is a generic or a fill
+        SplitDividedLoopsPass(),  # before what is read at quotients is gathered; reshapes between generics are no one's matter yet
         ExpandScalarsPass(),  # all operands are scalars now; nothing below knows these operations
         DecomposeTensorOpsPass(),  # pad, concat and splat become fills and insertions, which kernels and the host know
         NormalizeGenericsPass(),  # one form of loops, scalars and outputs, so that nothing after it has to ask
@@ -177,6 +180,7 @@ def kernel_passes(spec: TargetSpec, *, retarget: bool = True) -> tuple[ModulePas
     return (
         SetTargetPass(target_name(spec), retarget),  # everything below asks for the machine
         FoldRingsPass(),  # what its producer brings ahead is no stage's business; while loads stand as they were written
+        HoistGuardedLoopsPass(),  # loops that were freed of their stages, too; before anything asks which kernels can have roles
         SetInstructionPass(),  # instructions that are not named, while operands are whole tiles
         SetPrecisionPass(),
         SimplifyMathPass(),

@@ -61,19 +61,40 @@ FURTHER = " %three = arith.constant 3 : index\n %further = arith.addi %i, %three
 )
 def test_what_is_hidden(text: str, beyond: int) -> None:
     found = hidden(text)
-    assert found is not None and found.beyond == beyond
+    assert found is not None and (found.beyond, found.first) == (beyond, None) and len(found.selections) == 1
+
+
+WINDOWED = AttentionText((2,), 40, 50, 16, 16, is_causal=True, window=7)
+BEHIND = "%seen = arith.cmpi sge, %j, %i : index"
+
+
+@pytest.mark.parametrize(
+    ("text", "beyond", "first", "selections"),
+    [
+        (WINDOWED.text(), 0, -6, 1),
+        (changed(WINDOWED, ("arith.andi", "arith.ori")), None, None, 0),
+        (changed(CAUSAL, (COMPARED, BEHIND)), None, 0, 1),
+        (changed(CAUSAL, (COMPARED, f"{FURTHER}%seen = arith.cmpi slt, %further, %j : index")), None, 4, 1),
+        (changed(CAUSAL, ("%seen, %t, %low", "%seen, %low, %t")), None, 1, 1),
+        (changed(WINDOWED, ("sle, %j, %i", "eq, %j, %i")), None, -6, 0),  # what it selects by besides is not known
+    ],
+)
+def test_windows(text: str, beyond: int | None, first: int | None, selections: int) -> None:
+    found = hidden(text)
+    if beyond is None and first is None:
+        assert found is None
+    else:
+        assert found is not None and (found.beyond, found.first, len(found.selections)) == (beyond, first, selections)
 
 
 @pytest.mark.parametrize(
     "text",
     [
         MASKED.text(),
-        changed(CAUSAL, (COMPARED, "%seen = arith.cmpi sge, %j, %i : index")),
         changed(CAUSAL, (COMPARED, "%seen = arith.cmpi ule, %j, %i : index")),
         changed(CAUSAL, (COMPARED, "%seen = arith.cmpi eq, %j, %i : index")),
         changed(CAUSAL, (COMPARED, " %further = arith.addi %i, %i : index\n %seen = arith.cmpi sle, %j, %further : index")),
         changed(CAUSAL, (COMPARED, CAST.format("i8"))),  # the places of long rows are cut
-        changed(CAUSAL, ("%seen, %t, %low", "%seen, %low, %t")),
         changed(CAUSAL, ("%seen, %t, %low", "%seen, %t, %zero")),
         changed(CAUSAL, ("linalg.index 1", "linalg.index 0"), (COMPARED, "%seen = arith.cmpi sle, %j, %i : index")),
     ],

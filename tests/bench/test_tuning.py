@@ -7,15 +7,19 @@ from typing import Any
 
 import pytest
 from bench.fakes import FakeMachine
+from generators.attention_texts import AttentionText
 
 from treadle import driver
 from treadle.bench import tuning
-from treadle.bench.candidates import candidates, problem_of
+from treadle.bench.attention_candidates import AttentionProblem
+from treadle.bench.candidates import Problem, candidates, problem_of
 from treadle.bench.families import gated, matmul
 from treadle.bench.protocol import MeasureOptions
 from treadle.bench.reductions import row_sums
 from treadle.bench.suite import find
 from treadle.bench.tuning import compile_candidates, measure_candidates, record_path, store, tuned_options, winner
+from treadle.dialects import pipe, tile
+from treadle.driver.lowering import scheduled
 from treadle.driver.sources import read_source
 from treadle.errors import TreadleError
 from treadle.machine import target_spec
@@ -35,14 +39,33 @@ def fixture_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_problem_of_a_text() -> None:
     problem = problem_of(SMALL.text, "nk", "sm_90a", CompileOptions())
+    assert isinstance(problem, Problem)
     assert problem.shape == ContractionShape(1, 65, 72, 40)
     assert problem.instruction == "wgmma_m64k16_f32_bf16_bf16"
     assert problem.types.operand_bytes == 2 and problem.roles is not None and problem.roles.results[0].element_bytes == 2
     both = problem_of(gated("g", "g", 33, 65, 129, "f16", outputs=3).text, "g", "gfx942", CompileOptions())
+    assert isinstance(both, Problem)
     assert both.shape == ContractionShape(1, 33, 65, 129, root_count=2, shared="a")
     assert both.roles is None, "no bulk copies there"
     with pytest.raises(TreadleError, match="TR823"):
         problem_of(row_sums("s", "g", 5, 7, "f32").text, "s", "sm_90a", CompileOptions())
+
+
+def test_attention_is_tuned() -> None:
+    """Tiles of scores and stages, distinct, each taken by the form as it is asked for."""
+    text = AttentionText((2, 8), 1000, 3000, 64, 64, is_causal=True).text()
+    problem = problem_of(text, "attention", "sm_90a", CompileOptions())
+    assert isinstance(problem, AttentionProblem) and problem.work == 16 * 1000 * 3000 * 128
+    found = candidates(problem, "sm_90a", CompileOptions(), 40)
+    assert found[0] == CompileOptions() and len(found) == len(set(found)) > 10
+    assert {one.tile[:2] for one in found[1:]} >= {(128, 128), (128, 96), (64, 64)}
+    for asked in found[1:4]:
+        module = scheduled(read_source(text, "tensor"), "sm_90a", asked, None)
+        (kernel,) = (op for op in module.walk() if isinstance(op, tile.KernelOp))
+        roles = next(op for op in kernel.walk() if isinstance(op, pipe.RolesOp))
+        rings = [tile.memref_type(op.result).get_shape() for op in kernel.walk() if isinstance(op, tile.AllocOp)]
+        assert [asked.num_stages, asked.tile[1], 64] in [list(shape) for shape in rings], (asked.tile, rings)
+        assert list(roles.role_warps())[1] * 16 == asked.tile[0]
 
 
 @pytest.mark.parametrize("target", ["sm_90a", "gfx942"])

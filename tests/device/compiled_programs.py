@@ -97,7 +97,11 @@ CASES: dict[str, Case] = {
     "f32": Case(_matmul(65, 77, 123, "f32"), PLAIN, (_instruction("fma"),), ("wgmma",)),
     "f16": Case(_matmul(128, 264, 1040, "f16"), PLAIN, (ROLE, _instruction("wgmma_m64k16_f32_f16_f16"))),
     "streaming": Case(_matmul(3, 1000, 1032, "f16"), PLAIN, ("#tile.form<streaming", r"tile\.reduce"), (r"tile\.contract",)),
-    "swapped": Case(_matmul(17, 1000, 1032, "f16"), PLAIN, ("#tile.form<swapped", ROLE, _instruction("wgmma_m64k16_f32_f16_f16"))),
+    "swapped": Case(
+        _matmul(17, 1000, 1032, "f16"),
+        replace(PLAIN, form="swapped"),
+        ("#tile.form<swapped", ROLE, _instruction("wgmma_m64k16_f32_f16_f16")),
+    ),
     "tf32": Case(_matmul(130, 132, 260, "f32"), replace(PLAIN, f32_precision="tf32"), (ROLE, _instruction("wgmma_m64k8_f32_tf32_tf32"))),
     # Three products of parts pay where k is long: below, f32 is multiplied as it is.
     "3xtf32": Case(_matmul(515, 644, 2052, "f32"), replace(PLAIN, f32_precision="3xtf32"), (_instruction("wgmma_m64k8_f32_tf32_tf32"),)),

@@ -3,10 +3,12 @@
 Needs up to 20 GB of the GPU and 30 GB of the host; skipped where either has less.
 """
 
+import gc
 import os
 from collections.abc import Iterator
 from typing import Any
 
+import filelock
 import ml_dtypes
 import numpy as np
 import pytest
@@ -21,18 +23,24 @@ pytestmark = pytest.mark.usefixtures("room")
 PIECE = 1 << 28
 
 
-@pytest.fixture(scope="module")
-def room(device: CudaDevice) -> Iterator[None]:
-    """Skips where memory is short; gives what the tests leave back."""
-    host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
-    if host < 30 * GB:
-        pytest.skip(f"{host // GB} GB of host memory are free, these tests need 30")
-    device.activate()
-    probe = device.pool.get(20 * GB, 0)
-    if probe is None:
-        pytest.skip(f"{device.name} has no 20 GB left")
-    del probe
-    yield
+@pytest.fixture
+def room(device: CudaDevice, tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[None]:
+    """Skips where memory is short. One test at a time, whatever the workers, and each gives back what it took: several do not fit."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base if worker_id == "master" else base.parent
+    with filelock.FileLock(shared / "large-arrays.lock"):
+        host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+        if host < 30 * GB:
+            pytest.skip(f"{host // GB} GB of host memory are free, these tests need 30")
+        device.activate()
+        probe = device.pool.get(20 * GB, 0)
+        if probe is None:
+            pytest.skip(f"{device.name} has no 20 GB left")
+        del probe
+        device.pool.trim()
+        yield
+        gc.collect()
+        device.pool.trim()
 
 
 def pattern(count: int) -> NDArray[np.int8]:

@@ -21,7 +21,7 @@ SCRIPTS: dict[str, Iterable[str]] = {
 }
 
 
-REMOTE = {"bf16x6"}
+REMOTE = {"bf16x6", "bf16x6-nk"}
 """Programs that read other workgroups' shared memory behind arrivals of these at a barrier of their own. Racecheck does not follow such
 arrivals: it reports the reads of a kernel of two workgroups that does nothing else, too, and none where a cluster barrier orders them.
 """

@@ -1,6 +1,7 @@
 """A rejected candidate is followed by the next, with a remark; without one left there is an error that names what was asked for."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -12,6 +13,7 @@ from treadle.driver.sources import Source
 from treadle.errors import KernelRejected, TreadleError
 from treadle.options import CompileOptions
 from treadle.targets import registry
+from treadle.targets.amd.backend import AmdBackend
 from treadle.targets.interface import CompiledKernel, EmittedKernel
 from treadle.targets.nvidia.backend import NvidiaBackend
 
@@ -144,3 +146,31 @@ def test_a_split_that_is_asked_for_stays(fussy: type[Fussy], monkeypatch: pytest
     rejects_parts(monkeypatch)
     with pytest.raises(TreadleError, match="split_reduction=4"):
         lower(Source(SPLIT.text, "case.mlir"), "sm_90a", CompileOptions(tuned=False, split_reduction="4"), None)
+
+
+@pytest.mark.parametrize(("rejects", "stages"), [(1, -1), (2, -1), (1, 1)])
+def test_kernels_that_a_user_wrote_are_lowered_without_a_pipeline(rejects: int, stages: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have no candidates. Only where nobody asked for a number of stages, and once."""
+    real, seen = registry.backend("gfx942"), list[str]()
+
+    class FussyAmd(AmdBackend):
+        """Rejects the code of its first kernels."""
+
+        def assemble(self, emitted: EmittedKernel) -> CompiledKernel:
+            """Reject, or make code."""
+            seen.append(emitted.llvm_text)
+            if len(seen) <= rejects:
+                raise KernelRejected(emitted.symbol, "registers do not hold the tile (999 registers)")
+            return super().assemble(emitted)
+
+    monkeypatch.setattr(registry, "backend", lambda target: FussyAmd(real.spec))  # pyright: ignore[reportUnknownLambdaType]
+    text, options = Path("examples/tile_matmul.mlir").read_text(encoding="utf-8"), CompileOptions(pipeline_stages=stages)
+    if rejects == 2 or stages == 1:
+        with pytest.raises(TreadleError, match=r"TR561.*999 registers"):
+            lower(Source(text, "kernel.mlir"), "gfx942", options, None)
+    else:
+        found = lower(Source(text, "kernel.mlir"), "gfx942", options, None)
+        assert [r.text for r in found.remarks if r.pass_name == NAME] == [
+            "pipelined it is rejected: registers do not hold the tile (999 registers); no loop is pipelined"
+        ]
+    assert len(seen) == len(set(seen)) == (1 if stages == 1 else 2)

@@ -1,6 +1,7 @@
 """Attention as tensor text: scores, what is elementwise of them, a softmax along the keys, and the second contraction."""
 
 import math
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,8 @@ class AttentionText:
     `batch`: leading dimensions. `shared`: how many of the heads (the last of them) have their K and V together. `is_transposed`: K is
     [batch, width, keys]. `is_named`: by `linalg.softmax`. `is_late`: the sum divides the result, not the exponentials. `dynamic`: letters
     whose sizes are the runtime's: "m" (rows), "n" (keys), "a" (the first of the batch). `has_logs`: the logarithms of the sums of
-    exponentials are a second result (not by `linalg.softmax`).
+    exponentials are a second result (not by `linalg.softmax`). `window`: keys that a row sees at most, the last of them at its own place
+    (with `is_causal`). `divided`: how many neighbours among the last of the batch share K and V, which are read at its quotient.
     """
 
     batch: tuple[int, ...]
@@ -34,6 +36,8 @@ class AttentionText:
     dynamic: str = ""
     shared: int = 1
     has_logs: bool = False
+    window: int = 0
+    divided: int = 1
 
     @property
     def factor(self) -> float:
@@ -58,10 +62,13 @@ class AttentionText:
 
     @property
     def _outer_of_keys(self) -> tuple[int, ...]:
+        if self.divided > 1:
+            return (*self.batch[:-1], self.batch[-1] // self.divided)
         return self.batch if self.shared == 1 else self.batch[:-1]
 
-    def _type(self, letters: str, element: str) -> str:
-        sizes = dict(zip("abcd", self.batch, strict=False)) | {"m": self.rows, "n": self.keys, "k": self.width, "e": self.columns}
+    def _type(self, letters: str, element: str, *, is_key: bool = False) -> str:
+        batch = self._outer_of_keys if is_key else self.batch
+        sizes = dict(zip("abcd", batch, strict=False)) | {"m": self.rows, "n": self.keys, "k": self.width, "e": self.columns}
         return f"tensor<{''.join('?x' if letter in self.dynamic else f'{sizes[letter]}x' for letter in letters)}{element}>"
 
     def text(self) -> str:
@@ -70,7 +77,13 @@ class AttentionText:
         shared = outer if self.shared == 1 else outer[:-1]
         key = f"{shared}kn" if self.is_transposed else f"{shared}nk"
         e, wide = self.element, "f32"
-        q, k, v, o = (self._type(letters, e) for letters in (f"{outer}mk", key, f"{shared}ne", f"{outer}me"))
+        q, o = (self._type(letters, e) for letters in (f"{outer}mk", f"{outer}me"))
+        k, v = (self._type(letters, e, is_key=True) for letters in (key, f"{shared}ne"))
+        values = f"{shared}ne"
+        if self.divided > 1:
+            key, values = (
+                f"{letters[: len(outer) - 1]}({outer[-1]} floordiv {self.divided}){letters[len(outer) :]}" for letters in (key, values)
+            )
         s, r, w, mask = (self._type(letters, wide) for letters in (f"{outer}mn", f"{outer}m", f"{outer}me", "mn"))
         p = self._type(f"{outer}mn", e)
         ins = f"%q: {q}, %k: {k}, %v: {v}" + (f", %mask: {mask}" if self.has_mask else "")
@@ -106,7 +119,7 @@ class AttentionText:
             scores = "%s2"
         lines += self._softmax(outer, scores, s, r, p)
         weights, kind = ("%p", p) if not self.is_late else ("%ph", p)
-        lines.append(generic("%w0", f"{outer}mn,{shared}ne->{outer}me", f"{weights}, %v : {kind}, {v}", f"%fw : {w}", product))
+        lines.append(generic("%w0", f"{outer}mn,{values}->{outer}me", f"{weights}, %v : {kind}, {v}", f"%fw : {w}", product))
         if self.is_late:
             body = _quotient(e)
             lines.append(generic("%r", f"{outer}me,{outer}m->{outer}me", f"%w0, %row_total : {w}, {r}", f"%eo : {o}", body))
@@ -123,7 +136,7 @@ class AttentionText:
         lines: list[str] = []
         for letter in self.dynamic:
             array, axis = ("%v", len(shared)) if letter == "n" else ("%q", f"{outer}m".index(letter))
-            kind = self._type(f"{shared}ne" if letter == "n" else f"{outer}mk", self.element)
+            kind = self._type(f"{shared}ne" if letter == "n" else f"{outer}mk", self.element, is_key=letter == "n")
             lines.append(f" %size_{letter} = tensor.dim {array}, %i{axis} : {kind}")
         return lines
 
@@ -131,6 +144,10 @@ class AttentionText:
         body = "^bb0(%x: f32, %o: f32):\n %t = arith.mulf %x, %c : f32\n"
         if self.is_causal:
             body += f" %i = linalg.index {at} : index\n %j = linalg.index {at + 1} : index\n %seen = arith.cmpi sle, %j, %i : index\n"
+            if self.window:
+                body += f" %w = arith.constant {self.window} : index\n %last = arith.addi %j, %w : index\n"
+                body += " %near = arith.cmpi slt, %i, %last : index\n %both = arith.andi %seen, %near : i1\n"
+                return body + " %u = arith.select %both, %t, %low : f32\n linalg.yield %u : f32"
             return body + " %u = arith.select %seen, %t, %low : f32\n linalg.yield %u : f32"
         return body + " linalg.yield %t : f32"
 
@@ -165,11 +182,15 @@ class AttentionText:
 
     def _expected_scores(self, arrays: list[NDArray[np.generic]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         q, k, v = (array.astype(np.float64) for array in arrays[:3])
+        if self.divided > 1:
+            k, v = (array.repeat(self.divided, -3) for array in (k, v))
         if self.shared > 1:
             k, v = k[..., None, :, :], v[..., None, :, :]
         scores = q @ (k if self.is_transposed else k.swapaxes(-1, -2)) * self.factor
         if self.is_causal:
-            scores = np.where(np.tri(self.rows, self.keys, dtype=bool), scores, -np.inf)
+            seen = np.tri(self.rows, self.keys, dtype=bool)
+            seen &= ~np.tri(self.rows, self.keys, -self.window, dtype=bool) if self.window else True
+            scores = np.where(seen, scores, -np.inf)
         if self.has_mask:
             scores = scores + arrays[3].astype(np.float64)
         return scores, v
@@ -182,10 +203,13 @@ def _bf16(array: NDArray[np.generic]) -> NDArray[np.generic]:
 
 
 def generic(name: str, maps: str, ins: str, out: str, body: str) -> str:
-    """`name` = a generic over letters: "mk,nk->mn"; letters that the result lacks are reduced. `ins`, `out`: "%a, %b : types"."""
+    """`name` = a generic over letters: "mk,nk->mn", or "hmk,(h floordiv 2)nk->hmn"; letters that the result lacks are
+    reduced. `ins`, `out`: "%a, %b : types".
+    """
     read, written = maps.split("->")
-    letters = written + "".join(sorted(set(read) - set(written) - {","}))
-    attributes = ", ".join(f"affine_map<({', '.join(letters)}) -> ({', '.join(one)})>" for one in (*read.split(","), written))
+    letters = written + "".join(sorted(set(re.sub(r" (floordiv|mod) \d+", "", read)) - set(written) - {*",()"}))
+    places = (", ".join(re.findall(r"\(.*?\)|\w", one)) for one in (*read.split(","), written))
+    attributes = ", ".join(f"affine_map<({', '.join(letters)}) -> ({one})>" for one in places)
     kinds = ", ".join('"parallel"' if letter in written else '"reduction"' for letter in letters)
     return (
         f" {name} = linalg.generic {{indexing_maps = [{attributes}], iterator_types = [{kinds}]}} ins({ins}) outs({out}) {{\n"

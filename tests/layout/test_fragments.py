@@ -105,6 +105,32 @@ def test_tile_is_made_of_whole_instructions(
     assert sorted(seen) == list(range(tile.num_registers))
 
 
+@pytest.mark.parametrize("steps", [1, 2, 4])
+@pytest.mark.parametrize(("fragment", "k_dim"), [
+    (fragments.mfma_a(16, 16), 1),
+    (fragments.mfma_b(32, 8), 0),
+    (fragments.mfma_a(16, 4), 1),
+    (fragments.wmma_rdna3_b(), 0),
+    (fragments.wmma_rdna4_a(), 1),
+])  # fmt: skip
+def test_packed_operands_take_each_k_once_and_lie_side_by_side(fragment: TileLayout, k_dim: int, steps: int) -> None:
+    """Each instruction has its rows or columns as before, all lanes of a group the same k, and each k belongs to one instruction."""
+    together = fragments.packed(fragment, k_dim, steps)
+    each, k = fragment.num_registers, fragment.shape[k_dim]
+    assert together.num_registers == steps * each and together.shape[k_dim] == steps * k
+    single, whole = fragment.coordinate_array()[0], together.coordinate_array()[0]
+    np.testing.assert_array_equal(np.diff(whole[:, :, k_dim], axis=1), 1)
+    taken: list[int] = []
+    for step in range(steps):
+        part = whole[:, step * each : (step + 1) * each]
+        np.testing.assert_array_equal(part[:, :, 1 - k_dim], single[:, :, 1 - k_dim])
+        places = {int(before): int(now) for before, now in zip(single[:, :, k_dim].flat, part[:, :, k_dim].flat, strict=True)}
+        for before, now in zip(single[:, :, k_dim].flat, part[:, :, k_dim].flat, strict=True):
+            assert places[int(before)] == int(now)
+        taken += places.values()
+    assert sorted(taken) == list(range(steps * k))
+
+
 def test_replicas_of_operands() -> None:
     a = fragments.tile_fragment(fragments.wgmma_a(2), (128, 64), (2, 2), (0, None))
     assert a.replicated_warp_bits() == 0b1000

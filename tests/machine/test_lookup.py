@@ -26,12 +26,12 @@ from treadle.machine.products import PRODUCTS, target_of
 from treadle.options import CompileOptions
 
 MATMUL = """
-func.func @f(%a: tensor<2048x4096xbf16>, %b: tensor<4096x3072xbf16>) -> tensor<2048x3072xf32> {
+func.func @f(%a: tensor<4096x4096xbf16>, %b: tensor<4096x3072xbf16>) -> tensor<4096x3072xf32> {
   %z = arith.constant 0.0 : f32
-  %e = tensor.empty() : tensor<2048x3072xf32>
-  %i = linalg.fill ins(%z : f32) outs(%e : tensor<2048x3072xf32>) -> tensor<2048x3072xf32>
-  %c = linalg.matmul ins(%a, %b : tensor<2048x4096xbf16>, tensor<4096x3072xbf16>) outs(%i : tensor<2048x3072xf32>) -> tensor<2048x3072xf32>
-  return %c : tensor<2048x3072xf32>
+  %e = tensor.empty() : tensor<4096x3072xf32>
+  %i = linalg.fill ins(%z : f32) outs(%e : tensor<4096x3072xf32>) -> tensor<4096x3072xf32>
+  %c = linalg.matmul ins(%a, %b : tensor<4096x4096xbf16>, tensor<4096x3072xbf16>) outs(%i : tensor<4096x3072xf32>) -> tensor<4096x3072xf32>
+  return %c : tensor<4096x3072xf32>
 }
 """
 PLAIN = CompileOptions(tuned=False)

@@ -44,7 +44,10 @@ def problem_of(number: int) -> AttentionText:
         dynamic=dynamic,
         shared=shared,
     )
-    return replace(found, has_logs=not found.is_named and draw.random() < 0.4)
+    found = replace(found, has_logs=not found.is_named and draw.random() < 0.4)
+    # Every row sees a key: no place but those behind the keys' end is far from all of them.
+    window = draw.randint(max(1, found.rows - found.keys + 1), 2 * found.rows)
+    return replace(found, window=window) if found.is_causal and draw.random() < 0.5 else found
 
 
 @pytest.mark.parametrize("number", range(COUNT))

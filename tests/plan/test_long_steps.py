@@ -41,13 +41,24 @@ def test_long_steps_are_whole_and_fit(
 
 
 @pytest.mark.parametrize(
-    ("target", "k", "expected"), [("gfx1201", 4096, 64), ("gfx1201", 4128, 32), ("gfx1100", 4096, 32), ("gfx950", 4096, 32)]
+    ("target", "k", "rows", "expected"),
+    [
+        ("gfx1201", 4096, 128, 64),
+        ("gfx1201", 4128, 128, 32),
+        ("gfx1100", 4096, 128, 32),
+        ("gfx950", 4096, 128, 32),
+        ("gfx942", 4096, 128, 32),
+        ("gfx942", 4096, 64, 64),
+        ("gfx942", 4128, 64, 32),
+    ],
 )
-def test_where_registers_hold_them(target: str, k: int, expected: int) -> None:
-    """RDNA3 reads each operand twice, so that a tile of 128 x 128 leaves no registers; CDNA4's copies take none at all."""
+def test_where_registers_and_shared_memory_hold_them(target: str, k: int, rows: int, expected: int) -> None:
+    """RDNA3 reads each operand twice, so that a tile of 128 x 128 leaves no registers; CDNA4's copies take none at all; two workgroups of
+    CDNA3 have no room for two slots of 128 x 128 each.
+    """
     spec = target_spec(target)
     problem = TileProblem(contraction_types(spec, "f16", "f16", "f32", ("", ""), False), ContractionShape(1, 4096, 4096, k), spec)
-    tile = next(tile for tile in candidate_tiles(problem) if tile.m == 128)
+    tile = next(tile for tile in candidate_tiles(problem) if tile.m == rows)
     long = with_long_steps(tile, problem, is_gathered=False)
     assert long.k == expected and (target != "gfx950" or long == tile)
 

@@ -13,8 +13,19 @@ from hypothesis import strategies as st
 
 from treadle.machine import target_spec
 from treadle.plan.form_times import role_seconds
-from treadle.plan.role_clocks import role_cost, role_tile
-from treadle.plan.role_tiles import OperandRows, ResultShape, RoleProblem, RoleTile, role_tiles
+from treadle.plan.role_clocks import RoleModel, role_cost, role_tile
+from treadle.plan.role_tiles import (
+    OperandRows,
+    ResultShape,
+    RoleProblem,
+    RoleTile,
+    in_clusters,
+    role_forms,
+    role_tiles,
+    shared_operand,
+    tile_count,
+    tiles_of,
+)
 from treadle.plan.tile_config import ContractionShape
 
 SPEC = target_spec("sm_90a")
@@ -125,3 +136,44 @@ def test_rows_beyond_an_end_are_copied_in_turn() -> None:
     assert role_cost(tile, beyond, SPEC) > 1.2 * role_cost(tile, within, SPEC)
     few = replace(beyond, shape=ContractionShape(1, 640, 64, 16320))
     assert role_cost(tile, few, SPEC) < 0.9 * role_cost(tile, beyond, SPEC)
+
+
+@given(m=SIZES, n=SIZES, k=SIZES, cut=st.tuples(st.booleans(), st.booleans()), pieces=st.booleans())
+@settings(max_examples=30)
+def test_tiles_take_no_less_than_their_form_at_least(m: int, n: int, k: int, cut: tuple[bool, bool], pieces: bool) -> None:
+    """What is left out of a search by that is never the best."""
+    rows = [OperandRows(pitch_bytes=16 if is_cut else 128) for is_cut in cut]
+    asked = replace(problem(m, n, k, rows[0], rows[1]), piece_bytes=(4, 0) if pieces else (0, 0))
+    model = RoleModel(asked, SPEC)
+    for form in role_forms(asked, SPEC):
+        assert all(model.cost(tile) >= model.at_least(form) * (1 - 1e-9) for tile in tiles_of(form, asked, SPEC))
+    costs = model.costs()
+    assert not costs or role_cost(RoleModel(asked, SPEC).best() or next(iter(costs)), asked, SPEC) == min(costs.values())
+
+
+@pytest.mark.parametrize("size", [(104, 8768, 5576), (4136, 792, 7576), (1000, 1000, 4099), (8192, 640, 2560), (448, 13056, 2304)])
+def test_few_of_the_tiles_are_modelled(size: tuple[int, int, int]) -> None:
+    asked = problem(*size, OperandRows(pitch_bytes=16), OperandRows(pitch_bytes=16))
+    model = RoleModel(asked, SPEC)
+    assert model.best() is not None
+    assert model.modelled <= len(role_tiles(asked, SPEC)) / 2
+    steps = model.steps
+    assert model.of(replace(asked, shape=replace(asked.shape, batch=3, k=640))).best() is not None
+    assert model.steps == steps, "steps of parts are those of the whole"
+
+
+def test_clusters_are_for_rows_that_begin_inside_requests() -> None:
+    tile = RoleTile(64, 96, 64, 4, 2, 7, group_m=1)
+    whole, cut = OperandRows(), OperandRows(pitch_bytes=16)
+    assert in_clusters(tile, problem(104, 8768, 5576, whole, whole), SPEC) == ()
+    found = in_clusters(tile, problem(104, 8768, 5576, cut, whole), SPEC)
+    shared = {shared_operand(each, problem(104, 8768, 5576, cut, cut).shape) for each in found}
+    assert [each.cluster for each in found] == [2, 4] and shared == {"a"}
+    shape = problem(104, 8768, 5576, cut, whole).shape
+    assert [tile_count(each, shape) for each in (tile, *found)] == [92, 92, 92]
+    odd = problem(104, 8768 - 96, 5576, cut, whole).shape
+    assert [tile_count(each, odd) for each in (tile, *found)] == [91, 92, 92], "one beyond the result"
+    divided = problem(104, 91 * 96, 5576, cut, whole).shape
+    assert [shared_operand(each, divided) for each in found] == ["", ""], "nothing cuts off stores there"
+    fewer = [each.cluster for each in in_clusters(tile, problem(1040, 8768, 5576, cut, whole), SPEC)]
+    assert fewer == [2], "clusters of four do not begin at once"

@@ -11,12 +11,11 @@ from treadle.machine import TargetSpec, target_spec
 from treadle.plan.block_bounds import greatest, in_whole_steps, least, of_the_launch
 from treadle.plan.expr import Expr, ceil_div, constant, maximum, minimum, symbol
 from treadle.plan.form_times import Gathered, best_tile, tile_seconds
+from treadle.plan.reduction_parts import SplitReduction, split_reduction
 from treadle.plan.split_parts import (
     SplitContraction,
-    SplitReduction,
     cluster_counts,
     split_contraction,
-    split_reduction,
 )
 from treadle.plan.tile_config import AxisShape, ContractionShape, TileProblem, contraction_types
 
@@ -66,8 +65,8 @@ def test_who_merges_is_the_faster_one() -> None:
     many, _ = product_of(64, 256, 65536, "sm_90a")
     assert (parts := split_contraction(many, spec)) is not None and parts.merge == "kernel"
     measured, times = spec.rates.arrivals, list[float]()
-    without = replace(measured, arrival_clocks=1e5)
-    for arrivals, merge in ((measured, "last"), (without, "cluster"), (replace(without, cluster_clocks=1e5), "kernel")):
+    without = replace(measured, cluster_clocks=1e5)
+    for arrivals, merge in ((measured, "cluster"), (without, "last"), (replace(without, arrival_clocks=1e5), "kernel")):
         product = replace(spec.product, fitted=replace(spec.rates, arrivals=arrivals))
         found = split_contraction(few, replace(spec, product=product))
         assert found is not None and found.merge == merge

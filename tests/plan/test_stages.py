@@ -107,6 +107,10 @@ def test_reads_ahead_of_the_computation(stages: int, tail: Tail) -> None:
     assert isinstance(streamed, Schedule) and streamed.slots == (2,)
     assert [(c.name, c.stage) for c in streamed.clusters] == [("write", 1), ("read", 0), ("fetch", 2), ("compute", 3)]
     check(STREAM, streamed)
+    further = plan_loop(STREAM, Request(5, "stream", tail=tail, reads_ahead=True))
+    assert isinstance(further, Schedule) and further.slots == (2,)
+    assert [(c.name, c.stage) for c in further.clusters] == [("write", 2), ("read", 0), ("fetch", 3), ("compute", 4)]
+    check(STREAM, further)
 
 
 @pytest.mark.parametrize(
@@ -115,6 +119,7 @@ def test_reads_ahead_of_the_computation(stages: int, tail: Tail) -> None:
         (RING, Request(2, "async", reads_ahead=True), "depth"),
         (RING, Request(3, "async-late", reads_ahead=True), "depth"),
         (STREAM, Request(3, "stream", reads_ahead=True), "depth"),
+        (STREAM, Request(6, "stream", reads_ahead=True), "depth"),
         (MATMUL, Request(3, "async", reads_ahead=True), "nothing-ahead"),  # the computation reads the buffers itself
         (RING, Request(4, "async", 2, reads_ahead=True), "buffers"),
     ],

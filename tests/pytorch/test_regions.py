@@ -15,6 +15,7 @@ from treadle.torch.regions import Region, find, operands  # noqa: E402
 from treadle.torch.settings import Settings  # noqa: E402
 from treadle.torch.taking import take  # noqa: E402
 
+select_decomp_table: Callable[[], Any] = import_module("torch._inductor.decomposition").select_decomp_table
 FakeTensorMode = import_module("torch._subclasses.fake_tensor").FakeTensorMode
 
 
@@ -62,3 +63,94 @@ def test_the_operator_is_what_it_declares() -> None:
     take(graph, Settings(target="sim"))
     (call,) = [node for node in graph.nodes if node.target is REGION]
     torch.library.opcheck(REGION, ([torch.randn(5, 16), torch.randn(16, 7)], call.args[1]))
+
+
+def test_what_is_left_stays_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Views that a region would have moved, too: PyTorch's compilers make of them what they would without us."""
+
+    def block(x: Any, w: Any, v: Any, y: Any) -> Any:
+        return torch.relu(x @ w) + y, torch.relu(x @ v) * y
+
+    def graph() -> Any:
+        return make_fx(block)(torch.randn(3, 5, 16), torch.randn(16, 7), torch.randn(16, 7), torch.randn(3, 5, 7)).graph
+
+    taking = import_module("treadle.torch.taking")
+    whole = taking._judge
+
+    def leave(candidate: Any, settings: Any) -> None:
+        whole(candidate, settings)
+        if candidate.region.anchor.name in left:
+            candidate.reason = "left"
+
+    monkeypatch.setattr(taking, "_judge", leave)
+    before, left = graph(), {"mm", "mm_1"}
+    take(found := graph(), Settings(target="sim"))
+    assert str(found) == str(before)
+    left = {"mm"}
+    take(found := graph(), Settings(target="sim"))
+    assert sum(node.target is REGION for node in found.nodes) == 1
+    text = str(found)
+    assert all(
+        line in text for line in str(before).splitlines() if line.strip().startswith(("%mm :", "%_unsafe_view :", "%relu :", "%add :"))
+    )
+
+
+def test_products_that_are_written_as_sums_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Inductor writes those with one row or column where it tunes most; what is left is a sum again."""
+
+    def row(x: Any, w: Any) -> Any:
+        return torch.relu((x.float().unsqueeze(2) * w.t().float().unsqueeze(0)).sum(1).to(x.dtype)) * 2
+
+    def column(x: Any, w: Any) -> Any:
+        return (x.unsqueeze(-1) * w.unsqueeze(1)).sum(2)
+
+    def wide(x: Any, w: Any) -> Any:  # more rows than one, and no product: a sum along another dimension
+        return (x.unsqueeze(2) * w.unsqueeze(0)).sum(1), (x.unsqueeze(2) * x.t().unsqueeze(0)).sum(2)
+
+    def leave(candidate: Any, _: Any) -> None:
+        candidate.reason = "left"
+
+    narrow = (torch.randn(1, 24).half(), torch.randn(7, 24).half())
+    batches = (torch.randn(3, 5, 24), torch.randn(3, 24, 1))
+    taking = import_module("treadle.torch.taking")
+    for function, given, operators in ((row, narrow, ("mm", "relu", "mul.Tensor")), (column, batches, ("bmm",))):
+        traced = make_fx(function, select_decomp_table())(*given)
+        before = sorted(str(node.target) for node in traced.graph.nodes)
+        with monkeypatch.context() as patch:
+            patch.setattr(taking, "_judge", leave)
+            take(traced.graph, Settings(target="sim"))
+        traced.recompile()
+        assert sorted(str(node.target) for node in traced.graph.nodes) == before
+        (right, found) = function(*given), traced(*given)
+        assert (found - right).abs().max() <= 2e-3 * right.abs().max()
+        (record,) = take(traced.graph, Settings(target="sim"))
+        assert record.operators == operators
+        traced.recompile()
+        assert (traced(*given) - right).abs().max() <= 2e-3 * right.abs().max()
+    assert not take(make_fx(wide)(torch.randn(5, 24), torch.randn(24, 7)).graph, Settings(target="sim"))
+
+
+def test_what_norms_read_is_computed_in_their_kernels() -> None:
+    """A sum that a norm reads costs PyTorch no kernel behind the product; one that another product reads does."""
+    library = import_module("treadle.torch.library")
+
+    def normed(x: Any, w: Any, y: Any) -> Any:
+        z = (x @ w).view(3, 5, 32) + y
+        return z - z.mean(-1, keepdim=True)
+
+    def multiplied(x: Any, w: Any, y: Any) -> Any:
+        return ((x @ w).view(3, 5, 32) + y).view(15, 32) @ w.t()
+
+    def kept(x: Any, w: Any, y: Any) -> Any:
+        z = (x @ w).view(3, 5, 32) + y
+        return z, z - z.mean(-1, keepdim=True)
+
+    given = ((15, 16), "cuda"), ((16, 32), "cuda"), ((3, 5, 32), "cuda")
+    matrix = 4 * 15 * 32
+    for function, runs_anyway, moved in ((normed, True, matrix), (multiplied, False, 3 * matrix), (kept, True, 2 * matrix)):
+        found = library.replaced(regions(function, *given)[0])
+        assert (found.runs_anyway, found.following_bytes) == (runs_anyway, moved)
+    spec = import_module("treadle.machine").target_spec("sm_90a")
+    alone = library.replaced(regions(relu_of_product, *given[:2])[0])
+    assert alone.following_seconds(spec) > 1e-6 * library.BEHIND_US
+    assert library.replaced(regions(normed, *given)[0]).following_seconds(spec) < 1e-7

@@ -39,6 +39,27 @@ def test_rows_hold_everything(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, m
         assert "us modelled" in row["report"]
 
 
+def test_gradients_that_are_zero_hide_no_error(blocks: Any) -> None:
+    """Their rounding is no multiple of nothing, and a small tensor that is wrong is told beside large ones."""
+    exact = [torch.tensor([1.0, 100.0]).double(), torch.tensor([0.0, 0.0]).double(), torch.tensor([3.0]).double()]
+    rounded = [exact[0].float(), torch.tensor([1e-6, -1e-6]), torch.tensor([3.0])]
+    assert max(blocks.errors(rounded, exact)) < 2e-5
+    wrong = [*rounded[:2], torch.tensor([3.01])]
+    eager = blocks.errors(rounded, exact)
+    assert blocks.are_right(eager, eager, torch.float32)
+    assert not blocks.are_right(blocks.errors(wrong, exact), eager, torch.float32)
+
+
+@pytest.mark.usefixtures("blocks")
+def test_blocks_may_be_compiled_side_by_side(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, rows = run(monkeypatch, tmp_path, "bert", "clip-text", "--jobs", "2")
+    assert status == 0
+    assert {row["block"] for row in rows} == {"bert", "clip-text"}
+    assert all(row["is_right"] for row in rows)
+    status, rows = run(monkeypatch, tmp_path, "bert", "clip-text", "--jobs", "2", "--deadline", "1e-9")
+    assert "2 not begun, from 'bert' on" in capsys.readouterr().out
+
+
 def test_a_wrong_result_is_told(blocks: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     whole = blocks.compiled
 

@@ -47,3 +47,23 @@ def test_models(name: str) -> None:
     report = treadle.torch.report()
     assert report.taken == len(report.regions) >= 18
     assert report.programs < len(report.regions)
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "vit"])
+def test_other_batches_and_lengths_compile_nothing_new(name: str) -> None:
+    """Forward and backward, after the first of sizes that are dynamic."""
+    torch._dynamo.reset()
+    treadle.torch.clear_report()
+    torch.manual_seed(0)
+    model = MODELS[name]()
+    options = {"treadle.rest": "eager", "treadle.target": "sim", "treadle.strict": True}
+    run = torch.compile(model, backend=treadle.torch.backend, options=options, fullgraph=True, dynamic=True)
+    counts: list[int] = []
+    for batch, length in ((3, 7), (2, 9), (5, 4)):
+        x = torch.randint(0, 47, (batch, length))
+        found = gradients(model, run, x)
+        for parameter, theirs in gradients(model, model, x).items():
+            assert (found[parameter] - theirs).abs().max() <= 1e-5 * theirs.abs().max().clamp(min=1)
+        counts.append(len(treadle.torch.report().regions))
+    assert counts == [counts[0]] * 3
+    assert counts[0] >= 18

@@ -1,5 +1,6 @@
 """Versions of PyTorch that are not supported: a warning, and the model runs without our kernels."""
 
+import subprocess
 import sys
 from typing import Any
 
@@ -40,6 +41,25 @@ def test_a_version_that_lacks_what_is_used_does_too(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "treadle.torch.dynamo", None)
     with pytest.warns(UserWarning, match="TR124.*it lacks what is used of its compiler: import of treadle.torch.dynamo halted"):
         run("eager")
+
+
+def test_what_is_lacking_when_a_graph_is_looked_at_is_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "treadle.torch.taking", None)
+    torch.compiler.reset()
+    with pytest.warns(UserWarning, match="TR124.*it lacks what is used of its compiler: import of treadle.torch.taking halted"):
+        run("inductor")
+
+
+def test_a_start_from_pytorchs_cache_loads_no_ir() -> None:
+    """What looks at graphs is loaded with the first that is looked at."""
+    script = """
+import sys, treadle.torch.versions, treadle.torch.inductor
+assert treadle.torch.versions.lacking() == ""
+found = [name for name in sys.modules if name.startswith(("xdsl", "treadle.ir", "treadle.torch.writer", "treadle.torch.decompositions"))]
+sys.exit(str(found) if found else 0)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_strict_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

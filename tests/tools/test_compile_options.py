@@ -28,7 +28,7 @@ def test_run_explain_and_compile(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert invoke(run) == 0
     record = json.loads(capsys.readouterr().out)
     assert record["verdict"] == "correct" and record["schedule"]["correct"]
-    assert any("operands tf32" in remark["text"] for remark in record["remarks"])
+    assert any("both rounded to tf32" in remark["text"] for remark in record["remarks"])
     assert invoke(["explain", str(narrow), "--target", "sm_90a", "--fp8-accumulation", "promoted"]) == 0
     assert "promoted every 128 along k" in " ".join(capsys.readouterr().out.split())
     assert invoke(["compile", str(narrow), "--target", "sm_90a", "--emit", "tile", "--option", "fp8_accumulation=promoted"]) == 0

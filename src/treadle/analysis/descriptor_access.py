@@ -41,8 +41,12 @@ class OperandCopies:
     piece_bytes: tuple[int, int] = (0, 0)
 
 
-def operand_copies(nest: LoopNest, kind: Contraction, types: ContractionTypes, spec: TargetSpec) -> OperandCopies:
-    """Which hardware copies bring a contraction's operands, one by one."""
+def operand_copies(
+    nest: LoopNest, kind: Contraction, types: ContractionTypes, spec: TargetSpec, *, any_major: bool = False
+) -> OperandCopies:
+    """Which hardware copies bring a contraction's operands, one by one. `any_major`: they may lie along k or across it, whatever the
+    instruction reads.
+    """
     rules = spec.bulk_tensor
     if (reason := _kernel_refusal(nest, types, spec)) is not None or rules is None:
         return OperandCopies(reason, reason)
@@ -63,7 +67,7 @@ def operand_copies(nest: LoopNest, kind: Contraction, types: ContractionTypes, s
             return OperandCopies(f"operand {own}: {reason}", f"operand {own}: {reason}")
         if image is not None:
             continue
-        lies_across = row.k_major_only and _lies_along(nest, found[0], own)
+        lies_across = row.k_major_only and not any_major and _lies_along(nest, found[0], own)
         reason = f"{row.name} reads operands that are contiguous along k only" if lies_across else None
         if (reason := reason or beyond_descriptors(nest, found[0], rules) or _alignment_refusal(nest, found[0], rules)) is None:
             continue

@@ -1,4 +1,5 @@
-"""Which keys no row of attention sees: scores that are minus infinity wherever the key's place is beyond the row's by more than a number.
+"""Which keys no row of attention sees: scores that are minus infinity wherever the key's place is beyond the row's by more than a number,
+or in front of it by more than another (a sliding window).
 
 Read off the bodies between the first contraction and the maximum, and of what they read: selections by comparisons of `linalg.index`, and
 sums with such. Anything else hides nothing.
@@ -16,19 +17,26 @@ from treadle.records import dataclass
 
 PREDICATES = {2: "lt", 3: "le", 4: "gt", 5: "ge"}
 """Of arith.cmpi with signs, by number."""
+_TURNED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+_OPPOSITE = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
 FARTHEST = 1 << 30
 """What may be added to a place in a row of scores."""
 Form = tuple[int, dict[int, int]]
 """A number, and how often each loop's place is added to it."""
 
 
+Limit = tuple[bool, int]
+"""Whether keys beyond a place are hidden (else those in front of it), and the place, counted from the row's."""
+
+
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """A row at place r sees no key beyond r + `beyond`. `selections`: the value that each selection has where keys are not beyond, where
-    that is what it selects by and nothing else.
+    """A row at place r sees no key beyond r + `beyond`, and none in front of r + `first`; None: no such limit. `selections`: the value that
+    each selection has where keys are within both, where that is what it selects by and nothing else.
     """
 
-    beyond: int
+    beyond: int | None
+    first: int | None
     selections: dict[SSAValue, SSAValue]
 
 
@@ -37,7 +45,11 @@ def hidden_keys(found: Attention, row: int) -> Hidden | None:
     seen = _Reader(found, row)
     maximum = found.softmax.maximum
     limits = list(seen.limits_of_tensor(maximum.inputs[0], _loops(found, maximum, 0)))
-    return Hidden(min(limits), seen.selections if len(limits) == 1 else {}) if limits else None
+    if not limits:
+        return None
+    beyond = min((place for is_beyond, place in limits if is_beyond), default=None)
+    first = max((place for is_beyond, place in limits if not is_beyond), default=None)
+    return Hidden(beyond, first, seen.selections)
 
 
 def _loops(found: Attention, view: StructuredOp, number: int) -> tuple[int, ...]:
@@ -52,7 +64,7 @@ class _Reader:
         self.found, self.row = found, row
         self.selections: dict[SSAValue, SSAValue] = {}
 
-    def limits_of_tensor(self, value: SSAValue, loops: tuple[int, ...]) -> Iterator[int]:
+    def limits_of_tensor(self, value: SSAValue, loops: tuple[int, ...]) -> Iterator[Limit]:
         """Limits, each of which holds, of a tensor that is read at these loops."""
         view = structured(value.owner) if isinstance(value.owner, linalg.ops.GenericOp) else None
         if view is None or not view.is_parallel or len(view.outputs) != 1:
@@ -62,7 +74,7 @@ class _Reader:
         if -1 not in place:
             yield from self._limits(view.yielded()[0], view, place)
 
-    def _limits(self, value: SSAValue, view: StructuredOp, place: tuple[int, ...]) -> Iterator[int]:
+    def _limits(self, value: SSAValue, view: StructuredOp, place: tuple[int, ...]) -> Iterator[Limit]:
         """Of a score: where it is minus infinity."""
         op = value.owner
         if isinstance(value, BlockArgument):
@@ -70,9 +82,10 @@ class _Reader:
         elif isinstance(op, arith.SelectOp):
             for sees, other, hides in ((op.lhs, op.rhs, False), (op.rhs, op.lhs, True)):
                 if _number(other) == -inf:
-                    if (limit := self._differs(op.cond, view, place, hides=hides)) is not None:
+                    limits, is_all = self._conditions(op.cond, view, place, hides=hides)
+                    if is_all:
                         self.selections[op.result] = sees
-                        yield limit
+                    yield from limits
                     yield from self._limits(sees, view, place)
         elif isinstance(op, arith.ExtFOp | arith.TruncFOp):
             yield from self._limits(op.operands[0], view, place)
@@ -84,17 +97,25 @@ class _Reader:
                 if (_number(other) or 0) > 0:
                     yield from self._limits(operand, view, place)
 
-    def _read(self, value: BlockArgument, view: StructuredOp, place: tuple[int, ...]) -> Iterator[int]:
+    def _read(self, value: BlockArgument, view: StructuredOp, place: tuple[int, ...]) -> Iterator[Limit]:
         if value.block is view.body and value.index < len(view.inputs):
             dims = map_dims(view.input_maps[value.index])
             if dims is not None:
                 yield from self.limits_of_tensor(view.inputs[value.index], tuple(place[d] for d in dims))
 
-    def _differs(self, value: SSAValue, view: StructuredOp, place: tuple[int, ...], *, hides: bool) -> int | None:
-        """The limit beyond which a condition is `hides`, and up to which it is not, for all keys and rows; None for any other."""
+    def _conditions(self, value: SSAValue, view: StructuredOp, place: tuple[int, ...], *, hides: bool) -> tuple[list[Limit], bool]:
+        """The limits behind which a condition is `hides`, and whether it is so nowhere else."""
         op = value.owner
-        if isinstance(value, BlockArgument) or not isinstance(op, arith.CmpiOp):
+        if isinstance(value, BlockArgument):
             return self._of_tensor(value, view, place, hides=hides)
+        if isinstance(op, arith.OrIOp if hides else arith.AndIOp):
+            parts = [self._conditions(operand, view, place, hides=hides) for operand in op.operands]
+            return [limit for limits, _ in parts for limit in limits], all(is_all for _, is_all in parts)
+        limit = self._differs(op, place, hides=hides) if isinstance(op, arith.CmpiOp) else None
+        return ([], False) if limit is None else ([limit], True)
+
+    def _differs(self, op: arith.CmpiOp, place: tuple[int, ...], *, hides: bool) -> Limit | None:
+        """The limit behind which a comparison is `hides`, and up to which it is not, for all keys and rows; None for any other."""
         left, right = (self._form(operand, place) for operand in op.operands)
         if left is None or right is None:
             return None
@@ -103,24 +124,25 @@ class _Reader:
         loops = {loop: factor for loop, factor in loops.items() if factor}
         predicate = PREDICATES.get(op.predicate.value.data, "")
         if loops == {self.found.keys: -1, self.row: 1}:
-            number, predicate = -number, {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}.get(predicate, "")
+            number, predicate = -number, _TURNED.get(predicate, "")
         elif loops != {self.found.keys: 1, self.row: -1}:
             return None
-        # key - row + number is compared with 0.
-        beyond = {"le": (False, -number), "lt": (False, -number - 1), "gt": (True, -number), "ge": (True, -number - 1)}.get(predicate)
-        return beyond[1] if beyond is not None and beyond[0] == hides else None
+        # key - row + number is compared with 0: what is hidden is where the comparison is `hides`.
+        hidden = predicate if hides else _OPPOSITE.get(predicate, "")
+        limits = {"gt": (True, -number), "ge": (True, -number - 1), "lt": (False, -number), "le": (False, -number + 1)}
+        return limits.get(hidden)
 
-    def _of_tensor(self, value: SSAValue, view: StructuredOp, place: tuple[int, ...], *, hides: bool) -> int | None:
+    def _of_tensor(self, value: BlockArgument, view: StructuredOp, place: tuple[int, ...], *, hides: bool) -> tuple[list[Limit], bool]:
         """The same of a condition that another operation of the kernel computes."""
-        if not isinstance(value, BlockArgument) or value.block is not view.body or value.index >= len(view.inputs):
-            return None
+        if value.block is not view.body or value.index >= len(view.inputs):
+            return [], False
         dims, made = map_dims(view.input_maps[value.index]), view.inputs[value.index].owner
         maker = structured(made) if isinstance(made, linalg.ops.GenericOp) else None
         if dims is None or maker is None or not maker.is_parallel or len(maker.outputs) != 1:
-            return None
+            return [], False
         own = dict(zip(map_dims(maker.output_maps[0]) or (), (place[d] for d in dims), strict=False))
         inner = tuple(own.get(d, -1) for d in range(maker.rank))
-        return None if -1 in inner else self._differs(maker.yielded()[0], maker, inner, hides=hides)
+        return ([], False) if -1 in inner else self._conditions(maker.yielded()[0], maker, inner, hides=hides)
 
     def _form(self, value: SSAValue, place: tuple[int, ...]) -> Form | None:
         """An integer as a sum of places and a number."""

@@ -9,10 +9,11 @@ from treadle.analysis.axis_traffic import bytes_touched
 from treadle.analysis.contraction_axes import is_plain, main_axis, reads_whole_tile, reduced_size, shared_operand
 from treadle.analysis.descriptor_access import OperandCopies, operand_copies, operand_rows, read_shape, result_shape
 from treadle.analysis.element_bytes import element_bytes
+from treadle.analysis.exchanged_nest import exchanged
 from treadle.analysis.indexing import Contraction
 from treadle.analysis.loop_nest import LoopNest
 from treadle.analysis.nest_axes import Access
-from treadle.analysis.operation_marks import F32_PARTS
+from treadle.analysis.operation_marks import F32_PARTS, split_in_kernel
 from treadle.analysis.small_side import SmallSide, small_side
 from treadle.dialects import dispatch
 from treadle.errors import InternalError
@@ -21,7 +22,7 @@ from treadle.ir.dialects import builtin
 from treadle.machine.spec import TargetSpec
 from treadle.options import ContractionOverrides
 from treadle.plan.expr import constant, product
-from treadle.plan.f32_split import SPLITS
+from treadle.plan.f32_split import IN_KERNEL, ROUNDED, SPLITS
 from treadle.plan.form_times import Gathered
 from treadle.plan.multiply_add_tiles import multiplies_pieces
 from treadle.plan.role_tiles import OperandRows, RoleProblem
@@ -39,7 +40,8 @@ class KernelProblem:
 
     `f32_precision`, `fp8_accumulation`: as in `CompileOptions`. `is_pipelined`: set-pipeline will decide about the kernel's loops; not
     `is_asked`: nobody has said whether it will.
-    `split`: the name of the split of f32 operands whose parts the kernel is to multiply; "" for a kernel that multiplies them as they are.
+    `split`: the name in `IN_KERNEL` of the parts of f32 operands that the kernel is to make and multiply; "" for a kernel that multiplies
+    them as they are.
     """
 
     nest: LoopNest
@@ -84,17 +86,31 @@ class KernelProblem:
         object.__setattr__(found, "spec", spec)
         return found
 
+    @cached_property
+    def exchanged(self) -> "KernelProblem":
+        """The same problem with A and B exchanged. Descriptor copies that bring both bring them exchanged."""
+        found = replace(self, nest=exchanged(self.nest))
+        if self.copies == OperandCopies():
+            found.__dict__["copies"] = self.copies
+        return found
+
     @property
     def f32_parts(self) -> str:
         """The type of the parts of f32 operands that are multiplied (see expand-f32-precision); "" for any other contraction."""
         parts = self.nest.root.op.attributes.get(F32_PARTS)
         return parts.data if isinstance(parts, builtin.StringAttr) else ""
 
+    @property
+    def split_inside(self) -> str:
+        """The name in `IN_KERNEL` of what the kernel may make of its f32 operands itself; "" for none."""
+        rounds = self.f32_precision == ROUNDED and not self.f32_parts and self.names[:2] == ("f32", "f32")
+        return split_in_kernel(self.nest.root.op) or (ROUNDED if rounds and self.kind.image < 0 and not self.kind.scales else "")
+
     @cached_property
     def types(self) -> ContractionTypes:
         """What it is computed in where a matrix instruction may be used."""
         if self.split:
-            element = SPLITS[self.split].element
+            element = IN_KERNEL[self.split].element
             return contraction_types(self.spec, element, element, self.names[2], ("", ""), allow_tf32=False)
         allow_tf32 = "tf32" in (self.f32_parts, self.f32_precision)
         return contraction_types(self.spec, *self.names, (self.kind.lhs_cast, self.kind.rhs_cast), allow_tf32)
@@ -102,7 +118,7 @@ class KernelProblem:
     @cached_property
     def is_promoted(self) -> bool:
         """Whether each step along k has accumulators of its own, added to the running ones in f32."""
-        wanted = self.f32_parts != "" or self.split != "" or (self.fp8_accumulation == "promoted" and self.types.a.startswith("f8"))
+        wanted = self.f32_parts != "" or self.split in SPLITS or (self.fp8_accumulation == "promoted" and self.types.a.startswith("f8"))
         return bool(self.kind.scales) or promotes(self.spec, self.types.instruction, wanted)
 
     @cached_property
@@ -169,7 +185,7 @@ class KernelProblem:
     def copies(self) -> OperandCopies:
         """Which hardware copies bring the operands to where the matrix instruction reads them."""
         types = replace(self.types, a="f32", b="f32") if self.split else self.types
-        return operand_copies(self.nest, self.kind, types, self.spec)
+        return operand_copies(self.nest, self.kind, types, self.spec, any_major=self.split != "")
 
     @cached_property
     def gathered(self) -> Gathered | None:
@@ -233,7 +249,9 @@ class KernelProblem:
         crowded = any(pieces) and bool(dispatch.texts(nest.kernel.symbols))
         together = self.parts_together(row.m)
         parts = self.parts if self.merges_parts else 1
-        known = replace(known, parts=parts, in_cluster=together > 1)
+        tiled = [axis for axis in nest.axes if axis.is_reduction] + [nest.axes[main_axis(nest, role)] for role in ("m", "n")]
+        alike = all(axis.size.is_constant for axis in tiled)
+        known = replace(known, parts=parts, in_cluster=together > 1, has_like_tiles=alike)
         return replace(known, takes_turns=self.may_take_turns, piece_bytes=pieces, is_crowded=crowded, operands=self.operands)
 
     @property

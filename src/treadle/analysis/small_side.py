@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Literal
 
+from treadle.analysis.descriptor_access import operand_rows
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.indexing import Contraction
 from treadle.analysis.loop_nest import LoopNest
@@ -56,6 +57,7 @@ def small_side(
         return "an operand is not one array, read by all contractions alike"
     unit = next((a for a in (axes[many], axes[2]) if a >= 0 and nest.stride_along(of_large, nest.axes[a]) == constant(1)), None)
     others = [a.usual for i, a in enumerate(nest.axes) if not a.is_reduction and i not in (axes[few], axes[many])]
+    large_rows, small_rows = (operand_rows(nest, a, role, spec.line_bytes) for a, role in ((of_large, "mn"[many]), (of_small, few_role)))
     shape = SmallShape(
         sizes[few] or 1,
         sizes[many],
@@ -67,6 +69,8 @@ def small_side(
         1 if unit is None else _vector(nest, of_large, unit, spec),
         prod(size or 1 for size in others),
         len(nest.roots),
+        axes[few] < 0 or small_rows.along_k,
+        (large_rows.pitch_bytes, small_rows.pitch_bytes),
     )
     return SmallSide(few_role, axes[few], axes[many], axes[2], small, large, shape)
 

@@ -1,10 +1,11 @@
-"""What tuning tries: the model's best few tilings of a program's largest contraction, as compile options."""
+"""What tuning tries: the model's best few tilings of a program's largest contraction, or of its attention, as compile options."""
 
 from dataclasses import dataclass, replace
 from math import prod
 
 from treadle.analysis.kernel_problem import NO_OVERRIDES, KernelProblem
 from treadle.analysis.loop_nest import loop_nest
+from treadle.bench.attention_candidates import AttentionProblem, attention_options, attention_problem
 from treadle.bench.small_candidates import streaming_options, swapped_options
 from treadle.dialects import dispatch
 from treadle.errors import NOTHING_TO_TUNE, TreadleError
@@ -14,8 +15,8 @@ from treadle.machine import TargetSpec, target_spec
 from treadle.options import CompileOptions
 from treadle.pipelines import tensor_passes
 from treadle.plan.multiply_add_tiles import MultiplyAdds, multiply_add_tiles
-from treadle.plan.role_clocks import role_cost
-from treadle.plan.role_tiles import ROLE_KNOBS, RoleProblem, RoleTile, role_tiles
+from treadle.plan.role_clocks import RoleModel
+from treadle.plan.role_tiles import ROLE_KNOBS, RoleProblem, RoleTile
 from treadle.plan.small_m import SmallShape
 from treadle.plan.tile_config import ContractionShape, ContractionTypes, TileProblem, contraction_cost, tiles_for
 from treadle.transforms.kernel.set_kernel_form import answers
@@ -52,15 +53,17 @@ class Problem:
         return (self.shape.batch or 1) * prod(self.shape.extents)
 
 
-def problem_of(text: str, name: str, target: str, options: CompileOptions) -> Problem:
-    """The largest contraction of a program. Raises TR823 where there is none."""
+def problem_of(text: str, name: str, target: str, options: CompileOptions) -> Problem | AttentionProblem:
+    """The largest contraction of a program, or its attention. Raises TR823 where there is neither."""
     module = mlir.load(text, name)
     run_passes(module, tensor_passes(target_spec(target), options))
     spec, numerics = target_spec(target), (options.f32_precision, options.fp8_accumulation)
     nests = [loop_nest(op) for op in module.body.block.ops if isinstance(op, dispatch.KernelOp)]
-    found = [_problem(KernelProblem(nest, spec, NO_OVERRIDES, *numerics)) for nest in nests if nest.kind == "contraction"]
+    asked = [KernelProblem(nest, spec, NO_OVERRIDES, *numerics) for nest in nests]
+    fused = [problem for one in asked if one.nest.kind == "attention" and (problem := attention_problem(one)) is not None]
+    found = [*fused, *(_problem(one) for one in asked if one.nest.kind == "contraction")]
     if not found:
-        raise TreadleError(NOTHING_TO_TUNE, name=name, target=target, reason="no kernel is a contraction")
+        raise TreadleError(NOTHING_TO_TUNE, name=name, target=target, reason="no kernel is a contraction, or attention")
     return max(found, key=lambda problem: problem.work)
 
 
@@ -75,12 +78,14 @@ def _problem(asked: KernelProblem) -> Problem:
     return Problem(name, shape, types, roles, small and small.shape, few_is_m, asked.multiplies_pieces)
 
 
-def candidates(problem: Problem, target: str, base: CompileOptions, count: int) -> list[CompileOptions]:
+def candidates(problem: Problem | AttentionProblem, target: str, base: CompileOptions, count: int) -> list[CompileOptions]:
     """At most `count` options beside the compiler's own choice, which comes first: kernels of roles and plain ones, each best first by
     its model, two of roles for one plain (the models' units differ).
     """
     spec = target_spec(target)
-    if problem.small is None:
+    if isinstance(problem, AttentionProblem):
+        roles, plain = attention_options(problem, spec, base), list[CompileOptions]()
+    elif problem.small is None:
         roles, plain = _role_options(problem, spec, base), _plain_options(problem, spec, base)
     else:
         roles, plain = _small_options(problem, problem.small, spec, base)
@@ -112,7 +117,8 @@ def _role_options(problem: Problem, spec: TargetSpec, base: CompileOptions) -> l
     asked = problem.roles
     if asked is None:
         return []
-    ranked = sorted(role_tiles(asked, spec), key=lambda tile: role_cost(tile, asked, spec))
+    costs = RoleModel(asked, spec).costs()
+    ranked = sorted(costs, key=lambda tile: costs[tile])
     found: list[CompileOptions] = []
     for number, tile in enumerate(ranked):
         variants = _variants(tile) if number < VARIED else [tile]

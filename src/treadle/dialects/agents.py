@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from treadle.dialects.limits import machine_of
 from treadle.dialects.pipe import RolesOp
 from treadle.dialects.sync import ArriveOp, BarrierOp, CommitOp, MbarrierAllocOp, MbarrierSlotOp, WaitOp
-from treadle.dialects.tile import CopyOp, KernelOp, LocalLoadOp, ints
+from treadle.dialects.tile import CopyOp, ExtractOp, KernelOp, LoadOp, LocalLoadOp, ints
 from treadle.errors import InternalError
 from treadle.ir.core import Operation, Region, SSAValue
 from treadle.records import dataclass
@@ -71,16 +71,25 @@ class Role:
         return all(self._is_issued(op) for op in self.operations())
 
     def _is_issued(self, op: Operation) -> bool:
+        if op.name in _ISSUED or op.name.startswith("arith."):
+            return True
         if isinstance(op, CopyOp):
             return op.is_bulk
         if isinstance(op, CommitOp | WaitOp):
             return op.queue.data in self.elected_queues
-        return op.name in _ISSUED or op.name.startswith("arith.")
+        return reads_index(op)
 
     @property
     def executing_warps(self) -> int:
         """Warps of a group that do anything."""
         return 1 if self.is_issuing else self.warps
+
+
+def reads_index(op: Operation) -> bool:
+    """Whether an operation reads an index from memory: the load of one integer, or what makes an index of it."""
+    if isinstance(op, LoadOp):
+        return all(isinstance(use.operation, ExtractOp) for use in op.results[0].uses)
+    return isinstance(op, ExtractOp)
 
 
 def elected_queues(kernel: Operation) -> frozenset[str]:

@@ -231,6 +231,12 @@ class AdvanceOp(IRDLOperation, HasEffects):
 
 
 @lru_cache(maxsize=256)
+def _halves_along(layout: SharedLayout, axis: int) -> bool:
+    """Whether the last of the basis vectors of a layout's block leads half of the block on along a dimension."""
+    block = layout.shape[axis] // layout.repeat[axis]
+    return bool(layout.offset) and layout.offset[-1] == tuple(block // 2 if at == axis else 0 for at in range(layout.rank))
+
+
 def part_layout(layout: SharedLayout, axis: int, count: int) -> SharedLayout | None:
     """The layout of one of `count` equal parts along a dimension, where they follow one another in memory as wholes; else None."""
     if count < 1 or layout.shape[axis] % count:
@@ -240,7 +246,11 @@ def part_layout(layout: SharedLayout, axis: int, count: int) -> SharedLayout | N
         return None
     if layout.repeat[axis] % count == 0:
         return SharedLayout(layout.offset, tuple(n // count if at == axis else n for at, n in enumerate(layout.repeat)))
-    bits = count.bit_length() - 1
+    bits, lone = count.bit_length() - 1, all(n == 1 for at, n in enumerate(layout.repeat) if at != axis)
+    if lone and layout.repeat[axis] > 1 and _halves_along(layout, axis):
+        # A block whose halves follow one another along the dimension is two blocks.
+        halves = tuple(2 * n if at == axis else n for at, n in enumerate(layout.repeat))
+        return part_layout(SharedLayout(layout.offset[:-1], halves), axis, count)
     if 1 << bits != count or any(n > 1 for n in layout.repeat):
         return None
     part = layout.shape[axis] // count

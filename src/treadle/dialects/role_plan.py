@@ -12,7 +12,8 @@ class RolePlan(NamedTuple):
     epilogue runs under another's main loop. `steps_in_flight`: groups of matrix instructions left in flight when a slot is waited for (0
     or 1). `producer_registers`, `consumer_registers`: of a thread. `workgroups`: how many take all tiles in turn, 0 for one a tile.
     `deferred_stores`: 1 where a tile's boxes are stored under the main loop of the next. `cluster`: workgroups that share the operand of
-    their tiles' columns. `epilogue_slots`: slots of the rings of what a tile's epilogue reads, at most two for each of its boxes.
+    their tiles' columns, with `shares_rows` = 1 that of their rows. `epilogue_slots`: slots of the rings of what a tile's epilogue reads,
+    at most two for each of its boxes.
     `fills_in_flight`: slots whose copies by all threads of the producer are still under way when the next one's are issued.
     `split_slots`: slots of the ring of what a role splits, 0 for no such role. `splitter_registers`: of a thread of it.
     """
@@ -29,6 +30,7 @@ class RolePlan(NamedTuple):
     fills_in_flight: int = 0
     split_slots: int = 0
     splitter_registers: int = 0
+    shares_rows: int = 0
 
 
 @irdl_attr_definition

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from treadle.runtime.device import Device
     from treadle.sim.reference import ReferenceResult
 
-__all__ = ["Program", "Trace", "compile", "target_of_device", "trace"]
+__all__ = ["Program", "Trace", "compile", "is_kept", "target_of_device", "trace"]
 
 _REFERENCE_BYTES = 16
 """A float64 value and the bound of its error, an element."""
@@ -68,6 +68,13 @@ def compile(
     read = read_source(source, level)
     chosen, told = picked_up(read.text, target, options or CompileOptions())
     return _program(read, target, chosen, function, None, told)
+
+
+def is_kept(source: "SourceLike", target: str, options: CompileOptions) -> bool:
+    """Whether `compile` finds this program in the disk cache."""
+    read = read_source(source)
+    chosen, _ = picked_up(read.text, target, options)
+    return registry.code_version(target) is not None and Cache().find(cache_key(read, target, chosen, None)) is not None
 
 
 def _program(

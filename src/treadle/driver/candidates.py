@@ -2,7 +2,8 @@
 
 Models estimate what registers hold; only the tools know. A rejected kernel's program is lowered again with the kernel's next candidate, a
 remark says so. Where none is left and a reduction was split by choice, the program is lowered once more with none split, which makes other
-kernels; only behind that is it an error.
+kernels; only behind that is it an error. A program that was written at tile level has no candidates: it is lowered once more with no loop
+pipelined.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -72,6 +73,17 @@ class Candidates:
             decided = next((r.text for r in reversed(remarks) if (r.subject, r.pass_name, r.kind) == (kernel, _DECIDER, "decision")), "")
             what = f"candidate {number}{f' ({decided})' if decided else ''} is rejected: {rejected.reason}; candidate {number + 1} is next"
             self.refusals.append(Remark("refusal", NAME, kernel, what, place(kernel)))
+
+    def gives_up_pipelines(self, rejected: KernelRejected) -> bool:
+        """Whether a program that is written at tile level, which has no candidates, is lowered with no loop pipelined from now on: once,
+        where nobody asked for it.
+        """
+        if self.options.pipeline_stages >= 0:
+            return False
+        self.options = replace(self.options, pipeline_stages=1)
+        what = f"pipelined it is rejected: {rejected.reason}; no loop is pipelined"
+        self.refusals.append(Remark("refusal", NAME, rejected.kernel, what, rejected.location))
+        return True
 
     def _gives_up_splits(self, kernel: str, remarks: Sequence[Remark], place: Place) -> bool:
         """Whether the program is lowered with no reduction split from now on: once, where one was split by choice."""

@@ -102,9 +102,10 @@ def lower(
             kernels, rejected = run.attempt(loaded)
             if not rejected:
                 break
-            if loaded.level not in CHOOSING_LEVELS:
+            if loaded.level in CHOOSING_LEVELS:
+                run.candidates.reject(rejected, _configs(module), log.remarks[start:], partial(_place_of, module))
+            elif loaded.level != "tile" or not run.candidates.gives_up_pipelines(rejected[0]):
                 raise rejected[0]
-            run.candidates.reject(rejected, _configs(module), log.remarks[start:], partial(_place_of, module))
             log.remarks[start:], run.options = run.candidates.refusals, run.candidates.options
         run.lowered.remarks = tuple(log.remarks)
     if until is None:

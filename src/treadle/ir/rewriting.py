@@ -5,7 +5,8 @@ inserts inherits the location of the operation it replaces (of the matched one w
 settles is an `InternalError` naming the pattern that was still at work.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 from xdsl.rewriter import InsertPoint
@@ -26,6 +27,11 @@ class Pattern(RewritePattern):
     def label(self) -> str:
         """The name that errors and traces give the pattern."""
         return type(self).__name__
+
+    @property
+    def root(self) -> str | None:
+        """The name of the only operations it may rewrite; None where it looks at all."""
+        return None
 
 
 class LocatingRewriter(PatternRewriter):
@@ -60,8 +66,8 @@ class LocatingRewriter(PatternRewriter):
 
 def _apply(op: Operation, patterns: Sequence[RewritePattern]) -> RewritePattern | None:
     """Try the patterns on `op` in order; the first that changed something, or None."""
+    rewriter = LocatingRewriter(op)  # one for all of them: it is as new until a pattern does something
     for pattern in patterns:
-        rewriter = LocatingRewriter(op)
         try:
             pattern.match_and_rewrite(op, rewriter)
         except (TreadleError, InternalError):
@@ -74,6 +80,16 @@ def _apply(op: Operation, patterns: Sequence[RewritePattern]) -> RewritePattern 
     return None
 
 
+def _by_root(patterns: Sequence[RewritePattern]) -> Callable[[str], tuple[RewritePattern, ...]]:
+    """Which of the patterns may rewrite an operation of a name, in their order."""
+
+    @cache
+    def of(name: str) -> tuple[RewritePattern, ...]:
+        return tuple(p for p in patterns if not isinstance(p, Pattern) or p.root in (None, name))
+
+    return of
+
+
 def _label(pattern: RewritePattern) -> str:
     return pattern.label if isinstance(pattern, Pattern) else type(pattern).__name__
 
@@ -84,7 +100,7 @@ def rewrite_greedily(root: Operation, patterns: Iterable[RewritePattern], max_it
     Returns whether anything changed. Raises `InternalError` naming the last pattern that fired after `max_iterations` sweeps that all
     changed something.
     """
-    ordered = tuple(patterns)
+    patterns_of = _by_root(tuple(patterns))
     changed = False
     last: RewritePattern | None = None
     for _ in range(max_iterations):
@@ -92,7 +108,7 @@ def rewrite_greedily(root: Operation, patterns: Iterable[RewritePattern], max_it
         for op in list(root.walk()):
             if op is root or op.parent is None:  # erased meanwhile, alone or with what encloses it
                 continue
-            fired = _apply(op, ordered) or fired
+            fired = _apply(op, patterns_of(op.name)) or fired
         if fired is None:
             return changed
         changed, last = True, fired

@@ -107,6 +107,20 @@ def wmma_rdna4_c() -> TileLayout:
 # --- tiles of many instructions
 
 
+def packed(fragment: TileLayout, k_dim: int, steps: int) -> TileLayout:
+    """An operand of `steps` instructions (a power of two) along k, of which each lane holds neighbours along k, which a whole instruction's
+    k would lie between otherwise. Instruction i takes registers i * r to (i + 1) * r - 1 of each lane, r as in `fragment`: it sums over
+    other k than the i-th run, and all together over all of them.
+    """
+    held = 1 + sum(basis[k_dim] for basis in fragment.register)
+    more = tuple(tuple(held << bit if dim == k_dim else 0 for dim in range(fragment.rank)) for bit in range(log2_exact(steps)))
+
+    def moved(bases: Bases) -> Bases:
+        return tuple(tuple(at * steps if dim == k_dim and at >= held else at for dim, at in enumerate(basis)) for basis in bases)
+
+    return TileLayout((*fragment.register, *more), moved(fragment.lane), moved(fragment.warp), fragment.repeat)
+
+
 def tile_fragment(
     instruction: TileLayout, shape: Sequence[int], warp_grid: Sequence[int] = (), warp_dims: Sequence[int | None] | None = None
 ) -> TileLayout:

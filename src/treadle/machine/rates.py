@@ -12,7 +12,10 @@ class RoleRates(Record):
     all units' copies have in turn. `copied_row_clocks`: a row that the producer's
     threads copy, in pieces of any width; `held_clocks`: the wait for pieces that go through registers; `held_across_factor`: how many times
     as long rows of such pieces take that are not contiguous along k; `rounded_factor`: the same of a row that is rounded on its way.
-    `fill_clocks`: before a kernel's first step, for each byte of a stage of the ring.
+    `fill_clocks`: before a kernel's first step, for each byte of a stage of the ring. `start_clocks`: from a workgroup's end to the next
+    one's first step, where workgroups take one tile each. `together_clocks`: of a step of workgroups that fill each other's slots.
+    `ring_clocks`: from a slot's release until what is copied into it is there, beside its rows; `held_ring_clocks`: the same where threads
+    copy.
 
     Arithmetic of a step. `step_clocks`: what consumers who wait for one another's instructions take at least; `wait_clocks`: what one
     consumer warpgroup takes beside its instructions where none of them run under the next step. `power_factor`: by how much clocks fall
@@ -45,6 +48,10 @@ class RoleRates(Record):
     held_across_factor: float
     rounded_factor: float
     fill_clocks: float
+    start_clocks: float
+    together_clocks: float
+    ring_clocks: float
+    held_ring_clocks: float
     step_clocks: float
     wait_clocks: float
     power_factor: float

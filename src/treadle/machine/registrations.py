@@ -10,6 +10,11 @@ def note(what: str, facts: str) -> None:
     _registered[what] = facts
 
 
+def is_extended() -> bool:
+    """Whether this process knows what a new process would not."""
+    return bool(_registered)
+
+
 def registered_facts(target: str) -> str:
     """What a cache key must hold about a target beside its name; "" for rows of the compiler, whose files the key covers."""
     architecture = target.partition(":")[0]

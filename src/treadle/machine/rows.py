@@ -135,6 +135,14 @@ _CDNA_BUFFER = 0x27000
 # The RDNA3 and RDNA4 instruction set documents: besides, the reserved bit that has to be 1, and bounds that hold for offsets in bytes.
 _RDNA_BUFFER = 0x31027000
 _STAGE_FENCE: tuple[str, ...] = ()
+_WIDEST_BYTES = 16
+"""Of a lane's access to shared memory, on all of AMD's machines."""
+
+
+def _packed_steps(operand: str, layouts: FragmentLayouts) -> int:
+    """Steps along k of which a lane's operands together are one access of shared memory at its widest."""
+    held = {"f32": 4, "f16": 2, "bf16": 2}.get(operand, 1) * (layouts.a().num_registers if layouts.a is not None else 1)
+    return max(1, _WIDEST_BYTES // held)
 
 
 def _mfma(shape: tuple[int, int, int], a: str, acc: str, *, b: str | None = None, cycles: int) -> MatrixInstruction:
@@ -143,7 +151,8 @@ def _mfma(shape: tuple[int, int, int], a: str, acc: str, *, b: str | None = None
     suffix = a if a == b else f"{a}_{b}"
     name = f"mfma_{m}x{n}x{k}_{acc}_{suffix}"
     layouts = FragmentLayouts(lambda _: fragments.mfma_c(m), partial(fragments.mfma_a, m, k), partial(fragments.mfma_b, n, k))
-    return MatrixInstruction(name, a, b, acc, m, n, k, (_REGISTERS, _REGISTERS), layouts, "mfma", cycles=cycles)
+    packed = _packed_steps(a, layouts)
+    return MatrixInstruction(name, a, b, acc, m, n, k, (_REGISTERS, _REGISTERS), layouts, "mfma", cycles=cycles, packed_steps=packed)
 
 
 _FNUZ = ("f8E4M3FNUZ", "f8E5M2FNUZ")

@@ -32,6 +32,7 @@ class MatrixInstruction:
     B may be, best first: "shared" (read from shared buffers through descriptors) or "registers" (fragments in `layouts`). `family`: which
     kind of instruction it is, for the emitter. `k_major_only`: shared operands must be contiguous along k. `cycles`: issue interval on one
     matrix unit. `truncates`: sums are cut, not rounded, to `sum_bits` bits of mantissa as they run, so that long chains lose accuracy.
+    `packed_steps`: how many steps along k a lane's operands may hold side by side (`fragments.packed`), so that they are read at once.
     """
 
     name: str
@@ -50,6 +51,7 @@ class MatrixInstruction:
     cycles: int = 0
     truncates: bool = False
     sum_bits: int = 24
+    packed_steps: int = 1
 
     @property
     def reads_shared(self) -> bool:
@@ -225,6 +227,12 @@ class TargetSpec:
     def rates(self) -> Rates:
         """The constants of the models on the product."""
         return self.product.rates
+
+    @property
+    def copies_fill_slots(self) -> bool:
+        """Whether lanes' copies fill shared memory as wide as loads go, so that no registers hold what is under way."""
+        queue = self.queue_for("copy_in")
+        return queue is not None and bool(queue.lane_bytes) and queue.lane_bytes[0] >= self.max_vector_bytes
 
     def macs_per_clock(self, row: MatrixInstruction | None) -> float:
         """Multiply-adds that a compute unit completes in a clock, by a matrix instruction or (None) by the vector units.

@@ -23,6 +23,8 @@ TILES = ((128, 128), (128, 64), (64, 128), (64, 64), (64, 32))
 """Rows and keys, the best first."""
 WIDE_TILES = ((128, 80), (64, 80))
 """The same of wide rows; with 64 keys ptxas does the same to them."""
+TUNED_ROWS, TUNED_KEYS, MOST_STAGES = (64, 128), (32, 48, 64, 80, 96, 112, 128), 4
+"""What tuning tries."""
 SHARED_KEYS = 64
 """Keys of tiles of workgroups that share a unit, where more do not fit."""
 SHARING = 2
@@ -103,15 +105,24 @@ def _rounded(size: int, step: int) -> int:
     return -(-size // step) * step
 
 
-def candidate_tiles(sizes: AttentionSizes, operand: str, spec: TargetSpec) -> Iterator[AttentionTiles]:
-    """Tiles for operands of a type, the best first, each lighter than the one before; the last goes without matrix instructions."""
+def _is_wide_or_short(sizes: AttentionSizes) -> bool:
+    """Whether tiles of many keys hold too much, or more than there is."""
+    return max(sizes.width, sizes.columns) > 128 or (sizes.keys or UNKNOWN) <= 64
+
+
+def candidate_tiles(
+    sizes: AttentionSizes, operand: str, spec: TargetSpec, asked: tuple[int, int] | None = None
+) -> Iterator[AttentionTiles]:
+    """Tiles for operands of a type, the best first, each lighter than the one before; the last goes without matrix instructions. `asked`:
+    rows and keys that come first where they fit.
+    """
     instructions = spec.instructions_for(operand, operand, "f32") if operand in HALVES else ()
     few = sizes.rows is not None and sizes.rows <= 64
     together = any(row.warps > 1 for row in instructions)
     widest = max(sizes.width, sizes.columns)
-    for rows, keys in WIDE_TILES if together and widest > ODD_WIDTH else TILES:
-        if (few and rows > 64) or (keys > 80 and (widest > 128 or (sizes.keys or UNKNOWN) <= 64)):
-            continue
+    usual = WIDE_TILES if together and widest > ODD_WIDTH else TILES
+    fit = [(rows, keys) for rows, keys in usual if not (few and rows > 64) and not (keys > 80 and _is_wide_or_short(sizes))]
+    for rows, keys in fit if asked is None else (asked, *fit):
         for row in instructions:
             grain = max(16, row.k, row.n_step or row.n)
             warps = rows // 16 if row.warps > 1 else max(1, min(4, rows // row.m))
@@ -125,6 +136,24 @@ def candidate_tiles(sizes: AttentionSizes, operand: str, spec: TargetSpec) -> It
                 yield found
                 break
     yield AttentionTiles(16, _rounded(sizes.columns, 16), 16, _rounded(sizes.width, 16), 4, 1, "fma")
+
+
+def tunable_tiles(sizes: AttentionSizes, operand: str, spec: TargetSpec) -> list[AttentionTiles]:
+    """Tiles with matrix instructions, each in the most stages that shared memory holds and in one less, the best by the model first and the
+    largest of equals.
+    """
+    found: dict[AttentionTiles, None] = {}
+    for rows in TUNED_ROWS:
+        for keys in TUNED_KEYS:
+            first = next(candidate_tiles(sizes, operand, spec, (rows, keys)))
+            if (first.rows, first.keys) != (rows, keys) or first.instruction == "fma":
+                continue
+            a_row = 2 * (first.width + first.columns)
+            most = min(MOST_STAGES, (spec.shared_bytes_per_workgroup - MARGIN_BYTES - rows * a_row) // (keys * a_row))
+            for stages in (most, most - 1):
+                if stages > 0 and (stages - 1) * keys < (sizes.keys or UNKNOWN):
+                    found[replace(first, num_stages=stages)] = None
+    return sorted(found, key=lambda t: (attention_seconds(sizes, t, 0, spec), -t.rows * t.keys, -t.num_stages))
 
 
 def attention_seconds(sizes: AttentionSizes, tiles: AttentionTiles, memory_bytes: float, spec: TargetSpec) -> float:

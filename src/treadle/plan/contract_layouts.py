@@ -18,8 +18,8 @@ MICRO_TILE = 4
 class ContractLayouts:
     """Layouts for one `tile.contract`: accumulator (m, n), and A (m, k), B (k, n) as register tiles, None where they cannot be.
 
-    Contractions of register tiles go `k_step` along k at a time; `a` and `b` are of one step, or of all of k where the other operand is
-    read from shared memory. `c` is the accumulator layout of a single instruction (None for multiply-adds).
+    Contractions of register tiles go `k_step` along k at a time, some instructions' k; `a` and `b` are of one step, or of all of k where
+    the other operand is read from shared memory. `c` is the accumulator layout of a single instruction (None for multiply-adds).
     """
 
     accumulator: TileLayout
@@ -43,16 +43,28 @@ def _width(row: MatrixInstruction, per_group: int) -> int:
 def matrix_layouts(row: MatrixInstruction, m: int, n: int, warps_m: int, warps_n: int, k: int = 0) -> ContractLayouts:
     """Layouts of an m x n tile computed with a matrix instruction by `warps_m` x `warps_n` warps (all warps of a group counted).
 
-    `k`: the extent along k of operands in registers, 0 for the instruction's own.
+    `k`: the extent along k of operands in registers, 0 for the instruction's own. Of instructions that read registers alone it may be any
+    multiple of theirs: operands are then packed as far as it goes.
     """
     groups = warps_m // row.warps
     if groups < 1 or n % warps_n:
         raise InternalError(f"{warps_m} x {warps_n} warps cannot issue {row.name} over {m} x {n}")
     grid, layouts = (groups, warps_n), row.layouts
     c = layouts.accumulator(_width(row, n // warps_n))
-    a = None if layouts.a is None else fragments.tile_fragment(layouts.a(), (m, k or row.k), grid, (0, None))
-    b = None if layouts.b is None else fragments.tile_fragment(layouts.b(), (k or row.k, n), grid, (None, 1))
-    return ContractLayouts(fragments.tile_fragment(c, (m, n), grid), a, b, row.k, c)
+    together = packed_steps(row, k)
+    step = together * row.k
+    extent = k if k and row.reads_shared else step
+    a = None if layouts.a is None else fragments.tile_fragment(fragments.packed(layouts.a(), 1, together), (m, extent), grid, (0, None))
+    b = None if layouts.b is None else fragments.tile_fragment(fragments.packed(layouts.b(), 0, together), (extent, n), grid, (None, 1))
+    return ContractLayouts(fragments.tile_fragment(c, (m, n), grid), a, b, step, c)
+
+
+def packed_steps(row: MatrixInstruction, k: int) -> int:
+    """How many of an instruction's steps along k are packed in operands that are `k` long; 0 for the instruction's own extent."""
+    together = row.packed_steps
+    while together > 1 and (not k or k % (together * row.k)):
+        together //= 2
+    return together
 
 
 def _lane_grid(lanes: int, rows: int, columns: int) -> tuple[int, int]:

@@ -30,6 +30,10 @@ SPLITS: Final[dict[str, Split]] = {
 }
 """By the name of `CompileOptions.f32_precision`."""
 
+ROUNDED: Final = "tf32"
+IN_KERNEL: Final[dict[str, Split]] = {**SPLITS, ROUNDED: Split("tf32", 4, 1, ((0, 0),))}
+"""What kernels may make of f32 operands themselves: such parts, or one of as many bytes, the operand rounded."""
+
 
 KERNEL_SLOWER: Final = 1.3
 """Times as long as a kernel of large tiles one takes that splits operands itself, on smaller tiles: an estimate."""

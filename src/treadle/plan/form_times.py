@@ -97,7 +97,7 @@ def tile_seconds(
     where they do not, or vectors are wide. `gathered`: instead, of an image.
     """
     resident, rates = resident_workgroups(tile, shape, spec), spec.rates.roles
-    loops = contraction_cost(tile, shape, spec) * shape.extents[2] / spec.macs_per_clock(row)
+    loops = contraction_cost(tile, shape, spec, row, operand_bytes) * shape.extents[2] / spec.macs_per_clock(row)
     fill = rates.fill_clocks * resident * shape.operand_rows(tile.m, tile.n) * tile.k * operand_bytes
     rounds = max(1, shape.tiles(tile.m, tile.n) / spec.compute_units)
     pieces = sum(extent * operand_bytes / width for extent, width in zip((tile.m, tile.n), loaded_bytes, strict=True) if width)

@@ -5,30 +5,36 @@ rows the more units ask; and one consumer warpgroup alone, which waits for each 
 begin inside a cache line are two requests. Between tiles consumers write results while the ring goes on filling.
 """
 
-from collections.abc import Iterator
-from math import gcd
+from collections.abc import Callable
+from copy import copy
+from math import gcd, inf
 from typing import NamedTuple
 
 from treadle.machine.rates import RoleRates
 from treadle.machine.spec import TargetSpec
-from treadle.plan.mixed_widths import timed_columns
-from treadle.plan.part_merges import cluster_clocks, last_clocks
+from treadle.plan.cache_requests import SECTOR_BYTES, request_factor
+from treadle.plan.mixed_widths import MOST_NARROWER, timed_columns
+from treadle.plan.part_merges import cluster_clocks, clustered_units, last_clocks
 from treadle.plan.role_tiles import (
     ELEMENTS_WITH_TWO_BUFFERS,
-    REQUEST_BYTES,
     OperandRows,
     ResultShape,
     RoleProblem,
     RoleTile,
+    in_clusters,
     mixed_tiles,
+    role_forms,
     role_tiles,
+    shared_operand,
+    tile_count,
+    tiles_of,
 )
 from treadle.plan.small_m import limited
 
+TWO_UNDER_WAY = 4
+"""Slots of a ring of which threads keep two under way at least."""
 NEAR = 6
 """How two limits of a step add up where they are near one another (see `limited`)."""
-SECTOR_BYTES = 32
-"""Of a cache line, what is read at once."""
 
 
 class _Copies(NamedTuple):
@@ -44,24 +50,12 @@ class _Copies(NamedTuple):
 
 def role_tile(problem: RoleProblem, spec: TargetSpec) -> RoleTile | None:
     """The candidate of least modelled cost, of equals the first; None where none fits."""
-    return min(role_tiles(problem, spec), key=lambda tile: role_cost(tile, problem, spec), default=None)
+    return RoleModel(problem, spec).best()
 
 
 def role_cost(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
     """Modelled clocks of the kernel, without its launch and the memory's limit."""
-    rates, units = spec.rates.roles, spec.compute_units
-    mixed = mixed_tiles(tile, problem, spec)
-    model = _Model(tile, problem, spec, tile.n if mixed is None else gcd(tile.n, mixed.narrow))
-    clocks = tile.k * problem.operand_bytes * problem.shape.operand_rows(tile.rows, tile.n) * rates.fill_clocks
-    clocks += rates.deferred_clocks if tile.deferred_store else 0
-    clocks += merge_clocks(tile, problem.parts, spec, in_cluster=problem.in_cluster) if problem.parts > 1 else 0
-    if mixed is not None:
-        # Narrow tiles are copied as if they were wide: they overlap their neighbours.
-        wide, rounds = -(-mixed.first_narrow // units), -(-mixed.tiles // units)
-        part = timed_columns(mixed.narrow, rates) / timed_columns(mixed.wide, rates)
-        return clocks + wide * model.turn(units) + (rounds - wide - 1) * model.turn(units, part) + model.last(units, part)
-    full, left = divmod(problem.shape.tiles(tile.rows, tile.n), units)
-    return clocks + ((full - 1) * model.turn(units) + model.last(units) if left == 0 else full * model.turn(units) + model.last(left))
+    return RoleModel(problem, spec).cost(tile)
 
 
 def merge_clocks(tile: RoleTile, parts: int, spec: TargetSpec, *, in_cluster: bool) -> float:
@@ -69,30 +63,186 @@ def merge_clocks(tile: RoleTile, parts: int, spec: TargetSpec, *, in_cluster: bo
     return cluster_clocks(tile.rows * tile.n, spec) if in_cluster else last_clocks(parts, tile.m * tile.n, spec)
 
 
-class _Model:
-    """What the clocks of a kernel's rounds of tiles are made of. `columns`: what tiles are apart by multiples of along n."""
+class _Side(NamedTuple):
+    """Of A or of B: its extent along m or n, how many tiles of it a workgroup copies, how its rows lie, bytes of a piece that threads copy
+    (0: descriptors do).
+    """
 
-    def __init__(self, tile: RoleTile, problem: RoleProblem, spec: TargetSpec, columns: int) -> None:
-        rates = spec.rates.roles
-        self.tile, self.rates, self.units = tile, rates, spec.compute_units
-        self.steps = -(-problem.shape.extents[2] // tile.k)
-        self.copies = _step_copies(tile, problem, spec, columns)
-        self.matrix = _matrix_clocks(tile, problem, spec)
-        self.chain = _consumer_clocks(tile, self.matrix, rates)
+    extent: int
+    tiles: int
+    rows: OperandRows
+    piece: int
+
+
+class RoleModel:
+    """Modelled clocks of a problem's tiles. What a step costs is worked out once for tiles that have it in common, and for problems that
+    differ in their batches and in k alone (see `of`). `modelled`: how many tiles were, `steps`: how many different steps.
+    """
+
+    def __init__(self, problem: RoleProblem, spec: TargetSpec) -> None:
+        rates, shape = spec.rates.roles, problem.shape
+        self.problem, self.spec, self.rates, self.units = problem, spec, rates, spec.compute_units
+        of_a, of_b = (1, shape.root_count) if shape.shared == "a" else (shape.root_count, 1)
+        (m, n, self.k), (of_m, of_n) = shape.extents, problem.operands
+        self.sides = (_Side(m, of_a, of_m, problem.piece_bytes[0]), _Side(n, of_b, of_n, problem.piece_bytes[1]))
+        self.queue = spec.queue_for("copy_in")
         brought = [result for result in problem.results if result.is_read and result.in_bulk]
-        elements = tile.rows * tile.n
         written = [result for result in problem.results if not (result.is_read and result.in_bulk)] or [ResultShape(0, True)]
-        self.leaving = elements * sum(_element_clocks(result, rates) for result in written)
-        self.computing = elements * (problem.heavy * 2 / tile.consumer_warpgroups * max(1, len(written)))
-        self.computing += elements * rates.read_share * len(brought) * rates.epilogue_clocks
-        self.brought = elements * sum(result.element_bytes for result in brought) / spec.line_bytes * rates.cache_row_clocks
+        self.leaving = sum(_element_clocks(result, rates) for result in written)
+        self.heavy = problem.heavy * 2 * max(1, len(written))
+        self.reading = rates.read_share * len(brought) * rates.epilogue_clocks
+        self.brought = sum(result.element_bytes for result in brought) / spec.line_bytes * rates.cache_row_clocks
+        self._copies: dict[tuple[int, int, int, int, int], _Copies] = {}
+        self._matrix: dict[tuple[int, int, int, bool], float] = {}
+        self._forms: list[tuple[float, int, RoleTile]] = []
+        self._tiles: dict[RoleTile, tuple[RoleTile, ...]] = {}
+        self._costs: dict[RoleTile, float] = {}
+
+    @property
+    def steps(self) -> int:
+        """How many steps of tiles were modelled, of all problems that share them."""
+        return len(self._copies)
+
+    def of(self, problem: RoleProblem) -> "RoleModel":
+        """The model of a problem that differs in its batch, in k, or in what tiles it may have."""
+        found = copy(self)
+        found.problem, found.k, found._forms, found._tiles, found._costs = problem, problem.shape.extents[2], [], {}, {}
+        return found
+
+    @property
+    def modelled(self) -> int:
+        """How many tiles were modelled."""
+        return len(self._costs)
+
+    def costs(self) -> dict[RoleTile, float]:
+        """The problem's tiles with their clocks."""
+        return {tile: self.cost(tile) for tile in role_tiles(self.problem, self.spec)}
+
+    def best(self, admits: Callable[[RoleTile], bool] | None = None, more: Callable[[RoleTile], float] | None = None) -> RoleTile | None:
+        """Of the tiles that are admitted that of least clocks, with what each takes more, of equals the first; None where there is none.
+
+        Forms are looked at in the order of what they take at least, until that is more than the best tile takes.
+        """
+        found: RoleTile | None = None
+        least, place = inf, 0
+        for bound, number, form in self._bounded():
+            if bound > least:
+                break
+            for tile in self._tiles_of(form):
+                if admits is None or admits(tile):
+                    clocks = self.cost(tile) + (more(tile) if more is not None else 0)
+                    if clocks < least or (clocks == least and number < place):
+                        found, least, place = tile, clocks, number
+        return found
+
+    def _bounded(self) -> list[tuple[float, int, RoleTile]]:
+        """The forms with what they take at least and their numbers, least first."""
+        if not self._forms:
+            forms = list(role_forms(self.problem, self.spec))
+            if self.problem.in_cluster:
+                most = clustered_units(self.problem.parts, self.spec)
+                fitting = [form for form in forms if self._tiles_of(form)]
+                forms = [form for form in fitting if self.problem.shape.tiles(form.rows, form.n) <= most] or fitting
+            self._forms = sorted((self.at_least(form), number, form) for number, form in enumerate(forms))
+        return self._forms
+
+    def _tiles_of(self, form: RoleTile) -> tuple[RoleTile, ...]:
+        if (found := self._tiles.get(form)) is None:
+            found = self._tiles[form] = tiles_of(form, self.problem, self.spec)
+        return found
+
+    def at_least(self, form: RoleTile) -> float:
+        """Clocks that a form's tiles take at least: the first copies, in each round steps of matrix instructions or of copies, and results
+        that leave at the end.
+        """
+        copies, elements, units = self._least_copies(form), form.rows * form.n, self.units
+        matrix = self.matrix(form) * (1 if form.ping_pong > 1 else 1 - 1 / MOST_NARROWER)
+        busy = max(matrix, copies.engine, copies.threads)
+        tiles = self.problem.shape.tiles(form.rows, form.n)
+        full = -(-tiles // units) - 1
+        rounds = full * max(busy, copies.cache) + max(busy, copies.cache * (tiles - full * units) / units)
+        first = form.k * self.problem.operand_bytes * self.problem.shape.operand_rows(form.rows, form.n) * self.rates.fill_clocks
+        return first + -(-self.k // form.k) * rounds + self.rates.tile_overhead + elements * (self.leaving + self.reading)
+
+    def cost(self, tile: RoleTile) -> float:
+        """Modelled clocks of the kernel, without its launch and the memory's limit."""
+        if (found := self._costs.get(tile)) is None:
+            found = self._costs[tile] = self._cost(tile)
+        return found
+
+    def _cost(self, tile: RoleTile) -> float:
+        problem, rates, units, shape = self.problem, self.rates, self.units, self.problem.shape
+        mixed = mixed_tiles(tile, problem, self.spec) if tile.tail_tile_n else None
+        model = _TileModel(self, tile, tile.n if mixed is None else gcd(tile.n, mixed.narrow))
+        clocks = tile.k * problem.operand_bytes * shape.operand_rows(tile.rows, tile.n) * rates.fill_clocks
+        clocks += rates.deferred_clocks if tile.deferred_store else 0
+        clocks += merge_clocks(tile, problem.parts, self.spec, in_cluster=problem.in_cluster) if problem.parts > 1 else 0
+        if mixed is not None:
+            # Narrow tiles are copied as if they were wide: they overlap their neighbours.
+            wide, rounds = -(-mixed.first_narrow // units), -(-mixed.tiles // units)
+            part = timed_columns(mixed.narrow, rates) / timed_columns(mixed.wide, rates)
+            return clocks + wide * model.turn(units) + (rounds - wide - 1) * model.turn(units, part) + model.last(units, part)
+        full, left = divmod(tile_count(tile, shape), units)
+        if left == 0:
+            full, left = full - 1, units
+        if not full:
+            return clocks + model.last(left)
+        return clocks + model.last(left) + full * (model.turn(units) if problem.takes_turns else model.last(units) + rates.start_clocks)
+
+    def _least_copies(self, form: RoleTile) -> _Copies:
+        """The copies of a form's tiles, of clusters or alone, whichever are less."""
+        shared = [self.copies(tile, tile.n) for tile in in_clusters(form, self.problem, self.spec)]
+        return _Copies(*map(min, self.copies(form, form.n), *shared)) if shared else self.copies(form, form.n)
+
+    def copies(self, tile: RoleTile, columns: int) -> _Copies:
+        """Those of a step of a tile. `columns`: what tiles are apart by multiples of along n."""
+        shared = shared_operand(tile, self.problem.shape)
+        a = self._side_copies(0, tile.rows, tile.rows, tile, together=shared == "a")
+        b = self._side_copies(1, tile.n, columns, tile, together=shared == "b")
+        stage = self.rates.stage_clocks + (self.rates.together_clocks if shared else 0)
+        return _Copies(stage + a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3])
+
+    def _side_copies(self, which: int, extent: int, apart: int, tile: RoleTile, *, together: bool) -> _Copies:
+        # Workgroups of a cluster fetch a part each of what they share.
+        count = tile.cluster if together and not self.sides[which].piece else 1
+        key = (which, extent, tile.k, count, apart)
+        if (found := self._copies.get(key)) is None:
+            found = self._copies[key] = _step_copies(self, self.sides[which], extent, tile.k, count, apart)
+        return found
+
+    def matrix(self, tile: RoleTile) -> float:
+        """Clocks of a step's matrix instructions."""
+        is_tall = tile.ping_pong == 1 and tile.m * tile.n > ELEMENTS_WITH_TWO_BUFFERS
+        key = (tile.rows, tile.n, tile.k, is_tall)
+        if (found := self._matrix.get(key)) is None:
+            found = self._matrix[key] = _matrix_clocks(tile, self.problem, self.spec, is_tall=is_tall)
+        return found
+
+
+class _TileModel:
+    """What the clocks of a tile's rounds are made of. `columns`: what tiles are apart by multiples of along n."""
+
+    def __init__(self, model: RoleModel, tile: RoleTile, columns: int) -> None:
+        elements = tile.rows * tile.n
+        self.tile, self.rates, self.units = tile, model.rates, model.units
+        self.steps = -(-model.k // tile.k)
+        self.copies, self.matrix = model.copies(tile, columns), model.matrix(tile)
+        self.chain = _consumer_clocks(tile, self.matrix, model.rates)
+        self.leaving, self.brought = elements * model.leaving, elements * model.brought
+        self.computing = elements * (model.heavy / tile.consumer_warpgroups + model.reading)
 
     def _step(self, active: int, part: float) -> tuple[float, float]:
         """Clocks of a step's arithmetic and of its copies, with so many units at work. Clocks follow power: arithmetic slows down."""
         cache = max(self.copies.cache * active / self.units, self.copies.beyond * active)
         busy = min(1.0, self.matrix / max(self.matrix, self.copies.engine, cache, self.copies.threads))
         arithmetic = self.chain * part * (1 + self.rates.power_factor * busy * active / self.units)
-        return arithmetic, limited(limited(self.copies.engine, cache, NEAR), self.copies.threads, NEAR)
+        copies, ahead = limited(self.copies.engine, cache, NEAR), max(1, self.tile.num_stages - 1)
+        copies = limited(copies, (self.rates.ring_clocks + copies) / ahead, NEAR)
+        if not self.copies.threads:
+            return arithmetic, copies
+        # Half of the ring is under way: the wait for one slot alone is hidden by no other.
+        threads = self.copies.threads + (self.rates.held_ring_clocks if self.tile.num_stages < TWO_UNDER_WAY else 0)
+        return arithmetic, limited(copies, threads, NEAR)
 
     def turn(self, active: int, part: float = 1.0) -> float:
         """Clocks of a tile that another one follows: copies go on while results leave. `part`: of the columns."""
@@ -115,12 +265,11 @@ class _Model:
         return limited(self.steps * arithmetic, self.steps * copies + self.brought, NEAR) + ends
 
 
-def _matrix_clocks(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
+def _matrix_clocks(tile: RoleTile, problem: RoleProblem, spec: TargetSpec, *, is_tall: bool) -> float:
     """Clocks of a step's matrix instructions: narrow ones read A from shared memory for few products."""
     row, size = problem.row, problem.operand_bytes
     products = row.m * tile.n * row.k / spec.macs_per_clock(row)
     reading = (row.m + tile.n) * row.k * size / (spec.banks.count * spec.banks.bytes)
-    is_tall = tile.ping_pong == 1 and tile.m * tile.n > ELEMENTS_WITH_TWO_BUFFERS
     factor = spec.rates.roles.tall_factor if is_tall else 1
     return factor * (tile.rows // row.m) * problem.shape.root_count * (tile.k // row.k) * limited(products, reading, NEAR)
 
@@ -141,44 +290,22 @@ def _element_clocks(result: ResultShape, rates: RoleRates) -> float:
     return rates.epilogue_clocks + (rates.cut_store_clocks if result.pitch_bytes % SECTOR_BYTES else 0)
 
 
-def _sides(tile: RoleTile, problem: RoleProblem, columns: int) -> Iterator[tuple[float, int, OperandRows, int, int]]:
-    """Of A and of B: how many tiles of it a workgroup copies, rows or columns of one, how its rows lie, bytes of a piece that threads copy
-    (0: descriptors do), and the columns by which tiles are apart.
-    """
-    shape = problem.shape
-    m, n, _ = shape.extents
-    of_a, of_b = (1, shape.root_count) if shape.shared == "a" else (shape.root_count, 1)
-    yield of_a, tile.rows, problem.operands[0], problem.piece_bytes[0], tile.rows if m > tile.rows else 0
-    # Workgroups of a cluster fetch a part of B each.
-    together = 1 if problem.piece_bytes[1] else tile.cluster
-    yield of_b / together, tile.n, problem.operands[1], problem.piece_bytes[1], columns if n > tile.n else 0
-
-
-def _step_copies(tile: RoleTile, problem: RoleProblem, spec: TargetSpec, columns: int) -> _Copies:
-    rates, size, queue = spec.rates.roles, problem.operand_bytes, spec.queue_for("copy_in")
-    span = spec.slot_row_bytes // size
-    engine, cache, beyond, threads = rates.stage_clocks, 0.0, 0.0, 0.0
-    rounds = problem.row.a_type == "tf32"
-    for (count, extent, rows, piece, apart), total in zip(_sides(tile, problem, columns), problem.shape.extents[:2], strict=True):
-        boxes = extent * (tile.k // span) if rows.along_k else -(-extent // span) * tile.k
-        if piece:
-            across = 1 if rows.along_k else rates.held_across_factor
-            # What goes through registers is waited for.
-            is_held = rounds or (queue is not None and piece not in queue.piece_bytes)
-            threads += count * boxes * rates.copied_row_clocks * (rates.rounded_factor if rounds else 1) * (across if is_held else 1)
-            threads += rates.held_clocks if is_held else 0
-            continue
-        factor = _requests(rows.pitch_bytes if rows.along_k else gcd(rows.pitch_bytes, apart * size), rates)
-        engine += count * boxes * rates.row_clocks * factor
-        cache += count * boxes * rates.cache_row_clocks * factor
-        # The last tiles along a side have such rows, one of so many.
-        left = -total % extent
-        missing = left * (tile.k // span) if rows.along_k else left // span * tile.k
-        beyond += count * missing * extent / (total + left) * rates.beyond_clocks
-    return _Copies(engine, cache, beyond, threads)
-
-
-def _requests(apart_bytes: int, rates: RoleRates) -> float:
-    """How many times as long rows take that begin anywhere at multiples of so many bytes as rows that are whole requests."""
-    crossing = 1 - gcd(apart_bytes, REQUEST_BYTES) / REQUEST_BYTES
-    return 1 + crossing * (rates.cut_sector_factor if apart_bytes % SECTOR_BYTES else rates.cut_request_factor)
+def _step_copies(model: RoleModel, side: _Side, extent: int, k: int, together: int, apart: int) -> _Copies:
+    """Clocks of a step's rows of one operand, of which `together` workgroups fetch a part each. `apart`: what tiles are apart by."""
+    rates, size, queue, rows, total = model.rates, model.problem.operand_bytes, model.queue, side.rows, side.extent
+    span = model.spec.slot_row_bytes // size
+    boxes = extent * (k // span) if rows.along_k else -(-extent // span) * k
+    if side.piece:
+        rounds = model.problem.row.a_type == "tf32"
+        across = 1 if rows.along_k else rates.held_across_factor
+        # What goes through registers is waited for.
+        is_held = rounds or (queue is not None and side.piece not in queue.piece_bytes)
+        copied = side.tiles * boxes * rates.copied_row_clocks * (rates.rounded_factor if rounds else 1) * (across if is_held else 1)
+        return _Copies(0, 0, 0, copied + (rates.held_clocks if is_held else 0))
+    factor = request_factor(rows.pitch_bytes if rows.along_k else gcd(rows.pitch_bytes, (apart if total > extent else 0) * size), rates)
+    # The last tiles along a side have rows beyond the array's end, one of so many.
+    left = -total % extent
+    missing = left * (k // span) if rows.along_k else left // span * k
+    beyond = missing * extent / (total + left) * rates.beyond_clocks
+    count = side.tiles / together
+    return _Copies(count * boxes * rates.row_clocks * factor, count * boxes * rates.cache_row_clocks * factor, count * beyond, 0)

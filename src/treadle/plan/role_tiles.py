@@ -2,10 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import inf
+from typing import Literal
 
 from treadle.machine.spec import MatrixInstruction, TargetSpec
+from treadle.plan.cache_requests import REQUEST_BYTES
 from treadle.plan.mixed_widths import MixedWidths, mixed_widths, narrow_widths
-from treadle.plan.part_merges import WORD_BYTES, clustered_units
+from treadle.plan.part_merges import PAIR, WORD_BYTES, clustered_units
 from treadle.plan.tile_config import PROMOTED_REGISTERS, ContractionShape
 from treadle.records import dataclass
 
@@ -42,8 +45,8 @@ class RoleTile:
 
     `ping_pong`: sets of such groups that take tiles in turn, one's epilogue under another's main loop. `steps_in_flight`: groups of matrix
     instructions in flight while the next stage is waited for. `group_m`: rows of tiles walked together. `deferred_store`: a tile's results
-    leave under the next one's main loop. `cluster`: workgroups, neighbours along m, that fetch the operand they share once. `tail_tile_n`:
-    columns of further tiles that fill the last round (see `mixed_widths`), 0 for none.
+    leave under the next one's main loop. `cluster`: workgroups with consecutive tiles that fetch the operand they share once
+    (`shared_operand`). `tail_tile_n`: columns of further tiles that fill the last round (see `mixed_widths`), 0 for none.
     """
 
     m: int
@@ -144,7 +147,8 @@ class RoleProblem:
     `piece_bytes`: of A and of B, what the threads of the producer copy at a time; 0 where descriptors do it. `is_crowded`: bounds and
     addresses that only the runtime knows take registers while threads copy, which leaves consumers fewer.
     `takes_turns`: workgroups may compute several tiles. `operands`: how A and B lie in memory. `parts`: so many parts of each tile are
-    merged in the kernel, by the last workgroup or, `in_cluster`, by those of a cluster; they are in the shape's batch.
+    merged in the kernel, by the last workgroup or, `in_cluster`, by those of a cluster; they are in the shape's batch. `has_like_tiles`:
+    all tiles have as many steps, as those of groups of several sizes have not.
     """
 
     row: MatrixInstruction
@@ -162,19 +166,12 @@ class RoleProblem:
     operands: tuple[OperandRows, OperandRows] = (OperandRows(), OperandRows())
     parts: int = 1
     in_cluster: bool = False
+    has_like_tiles: bool = True
 
 
 EXCHANGED_ROUNDS = 4
 """Rounds of tiles of 128 x 128 up to which operands may be exchanged: in more, results that leave by descriptor copies under the next
 tile's loop are worth more than what rounding the rows of tiles up to 64 wastes.
-"""
-REQUEST_BYTES = 64
-"""What copies ask the cache for at once: two of them for a row that begins at one, more for others."""
-
-
-EXCHANGED_FACTOR = 1.04
-"""By how much the time of exchanged operands counts for more than it is modelled: where it was within that of the other order's, it was
-measured to be 4 % slower in the geometric mean of nine shapes, and 13 % faster where it was not, of fourteen.
 """
 
 
@@ -208,8 +205,8 @@ MAX_PLAIN_ACCUMULATOR_REGISTERS = 192
 """The same where the result leaves as it is, in ping-pong or from groups with more rows than the instruction."""
 
 
-def _forms(problem: RoleProblem, spec: TargetSpec) -> Iterator[RoleTile]:
-    """Shapes of tiles that the registers allow, rings not yet."""
+def role_forms(problem: RoleProblem, spec: TargetSpec) -> Iterator[RoleTile]:
+    """Shapes of tiles that the registers allow, without rings (see `tiles_of`)."""
     row, k = problem.row, spec.slot_row_bytes // problem.operand_bytes
     threads = row.warps * spec.subgroup_size
     for m, warpgroups, sets in ((row.m, 2, 1), (2 * row.m, 2, 1), (row.m, 1, 1), (row.m, 1, 2), (2 * row.m, 1, 2)):
@@ -224,44 +221,82 @@ def _forms(problem: RoleProblem, spec: TargetSpec) -> Iterator[RoleTile]:
                 continue
             if problem.promoted and 2 * accumulators > PROMOTED_REGISTERS:
                 continue
+            if sets > 1 and (not problem.takes_turns or problem.shape.tiles(m, n) <= spec.compute_units):
+                continue  # one set would compute, the other wait for a tile that never comes
             yield RoleTile(m, n, k, row.warps, warpgroups, 0, sets, int(sets > 1))
 
 
 def role_tiles(problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
-    """Tiles of role kernels that fit registers and shared memory, with as deep a ring as does (at most 16 slots, made fewer where tiles
-    read need room). Of those whose parts clusters merge, such that all begin at once, if there are any.
+    """Tiles of role kernels that fit registers and shared memory. Of those whose parts clusters merge, such that all begin at once, if
+    there are any.
     """
-    found: list[RoleTile] = []
-    room = spec.shared_bytes_per_workgroup - ROLE_MARGIN_BYTES
-    swizzles = spec.bulk_tensor.swizzle_bytes if spec.bulk_tensor is not None else ()
-    for form in _forms(problem, spec):
-        steps = -(-problem.shape.extents[2] // form.k)
-        if form.ping_pong > 1 and (not problem.takes_turns or problem.shape.tiles(form.rows, form.n) <= spec.compute_units):
-            continue  # one set would compute, the other wait for a tile that never comes
-        consumers = form.consumer_warpgroups * form.ping_pong
-        sure = [result for result in problem.results if not result.may_stay]
-        staging = consumers * staging_bytes(sure, form.m, form.n, swizzles, form.ping_pong)
-        at_most = staging
-        if len(sure) < len(problem.results):
-            at_most = consumers * staging_bytes(problem.results, form.m, form.n, swizzles, form.ping_pong)
-        if problem.in_cluster:
-            staging, at_most = (held + form.rows * form.n * WORD_BYTES for held in (staging, at_most))
-        slot = problem.shape.operand_rows(form.rows, form.n) * form.k * problem.operand_bytes
-        deepest = CROWDED_RING if problem.is_crowded and problem.takes_turns else max(LONG_RING, min(DEEPEST_RING, steps))
-        slots = min(deepest, (room - staging) // slot)
-        if (room - at_most) // slot >= 2 and slots >= 3 - (form.n > 64):
-            deferred = defers_stores(form, problem, spec)
-            # One group alone waits for each step's instructions with nobody else's to run meanwhile; it has a slot more in use.
-            in_flight = 1 if consumers == 1 and slots >= RUN_AHEAD_SLOTS and not problem.promoted else form.steps_in_flight
-            tile = replace(
-                form, num_stages=slots, steps_in_flight=in_flight, group_m=raster(form, problem.shape, spec), deferred_store=deferred
-            )
-            widths = narrow_widths(tile.n, problem.row.n_step) if deferred and problem.shape.batch == 1 else ()
-            narrower = (replace(tile, tail_tile_n=narrow) for narrow in widths)
-            found += [tile, *(each for each in narrower if mixed_tiles(each, problem, spec) is not None)]
+    found = [tile for form in role_forms(problem, spec) for tile in tiles_of(form, problem, spec)]
     if problem.in_cluster:
         most = clustered_units(problem.parts, spec)
         return tuple(tile for tile in found if problem.shape.tiles(tile.rows, tile.n) <= most) or tuple(found)
+    return tuple(found)
+
+
+def tiles_of(form: RoleTile, problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
+    """A form with as deep a ring as fits shared memory (at most 16 slots, made fewer where tiles read need room), behind it the same in
+    clusters, and with narrower tiles beside it; none where it does not fit.
+    """
+    shape, room = problem.shape, spec.shared_bytes_per_workgroup - ROLE_MARGIN_BYTES
+    swizzles = spec.bulk_tensor.swizzle_bytes if spec.bulk_tensor is not None else ()
+    sure = [result for result in problem.results if not result.may_stay]
+    steps, consumers = -(-shape.extents[2] // form.k), form.consumer_warpgroups * form.ping_pong
+    staging = consumers * staging_bytes(sure, form.m, form.n, swizzles, form.ping_pong)
+    at_most = staging
+    if len(sure) < len(problem.results):
+        at_most = consumers * staging_bytes(problem.results, form.m, form.n, swizzles, form.ping_pong)
+    if problem.in_cluster:
+        staging, at_most = (held + form.rows * form.n * WORD_BYTES for held in (staging, at_most))
+    slot = shape.operand_rows(form.rows, form.n) * form.k * problem.operand_bytes
+    deepest = CROWDED_RING if problem.is_crowded and problem.takes_turns else max(LONG_RING, min(DEEPEST_RING, steps))
+    slots = min(deepest, (room - staging) // slot)
+    if (room - at_most) // slot < 2 or slots < 3 - (form.n > 64):
+        return ()
+    # One group alone waits for each step's instructions with nobody else's to run meanwhile; it has a slot more in use.
+    in_flight = 1 if consumers == 1 and slots >= RUN_AHEAD_SLOTS and not problem.promoted else form.steps_in_flight
+    deferred, group_m = defers_stores(form, problem, spec), raster(form, shape, spec)
+    sizes, groups = (form.m, form.n, form.k, form.warps), (form.consumer_warpgroups, slots, form.ping_pong)
+    tile = RoleTile(*sizes, *groups, in_flight, group_m, deferred)
+    clusters = in_clusters(tile, problem, spec)
+    if not deferred or shape.batch != 1:
+        return (tile, *clusters)
+    narrower = (replace(tile, tail_tile_n=narrow) for narrow in narrow_widths(tile.n, problem.row.n_step))
+    return (tile, *clusters, *(each for each in narrower if mixed_tiles(each, problem, spec) is not None))
+
+
+SWIZZLED_ROWS = 8
+"""Rows of a swizzle's period."""
+
+
+def _has_parts(extent: int, along_k: bool, count: int, span: int) -> bool:
+    """Whether `count` parts of an operand's buffer follow one another in memory: whole periods of its rows, whole swizzle spans, or where
+    one span holds it rows along k.
+    """
+    return extent % (SWIZZLED_ROWS * count) == 0 if along_k else extent == span or extent // span % count == 0
+
+
+def in_clusters(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
+    """The tile for clusters that fetch an operand once of which rows begin inside requests of the cache: others gain nothing. Of more than
+    two workgroups only where all clusters begin at once.
+    """
+    cut = [rows.pitch_bytes % REQUEST_BYTES != 0 and not piece for rows, piece in zip(problem.operands, problem.piece_bytes, strict=True)]
+    if problem.parts > 1 or not any(cut) or not problem.has_like_tiles:
+        return ()
+    found: list[RoleTile] = []
+    spans = spec.slot_row_bytes // problem.operand_bytes
+    for side, is_cut in zip("ab", cut, strict=True):
+        for count in (PAIR, 2 * PAIR) if is_cut else ():
+            rows = 1 if side == "a" else max(count, tile.group_m)
+            each = replace(tile, cluster=count, group_m=rows, deferred_store=False)
+            if not _has_parts(tile.m if side == "a" else tile.n, problem.operands[side == "b"].along_k, count, spans):
+                continue
+            is_together = count == PAIR or tile_count(each, problem.shape) <= clustered_units(count, spec)
+            if is_together and shared_operand(each, problem.shape) == side:
+                found.append(each)
     return tuple(found)
 
 
@@ -302,20 +337,35 @@ def raster(tile: RoleTile, shape: ContractionShape, spec: TargetSpec) -> int:
     """Rows of tiles walked together, so that the tiles computed at one time read the fewest different rows of operands."""
     count_m = -(-shape.extents[0] // tile.rows)
     few = shape.tiles(tile.rows, tile.n) <= spec.rates.roles.few_rounds * spec.compute_units
-
-    def footprint(rows: int) -> int:
+    best, least = 1, inf
+    for rows in RASTERS[:-1] if few else RASTERS:
         together = min(rows, count_m)
-        return shape.operand_rows(together * tile.rows, -(-spec.compute_units // together) * tile.n)
+        footprint = shape.operand_rows(together * tile.rows, -(-spec.compute_units // together) * tile.n)
+        if footprint < least:
+            best, least = rows, footprint
+    return best
 
-    return min(RASTERS[:-1] if few else RASTERS, key=lambda rows: (footprint(rows), rows))
+
+def shared_operand(tile: RoleTile, shape: ContractionShape) -> Literal["", "a", "b"]:
+    """What `tile.cluster` workgroups with consecutive tiles always share: "b" where they are neighbours along m, which walks tiles along m
+    in whole clusters, "a" where they are neighbours along n; "" for neither. Where tiles are no whole clusters, further ones that lie
+    beyond the result make them such; stores are cut off there only where the result's end cuts tiles, too.
+    """
+    if tile.cluster == 1 or shape.m is None or shape.n is None or not tile.rows:
+        return ""
+    count_m, count_n = -(-shape.m // tile.rows), -(-shape.n // tile.n)
+    if count_n > 1 and (tile.group_m <= 1 or count_m == 1):
+        return "a" if count_n % tile.cluster == 0 or shape.n % tile.n else ""
+    walks_whole = tile.group_m % tile.cluster == 0 or count_m <= tile.group_m or count_n == 1
+    return "b" if walks_whole and count_m > 1 and (count_m % tile.cluster == 0 or shape.m % tile.rows) else ""
 
 
-def may_cluster(tile: RoleTile, rows_together: int, shape: ContractionShape) -> bool:
-    """Whether `tile.cluster` workgroups with consecutive tiles always share columns: tiles are walked along m in whole clusters."""
-    if tile.cluster == 1 or shape.m is None or not tile.rows:
-        return False
-    count_m = -(-shape.m // tile.rows)
-    return count_m % tile.cluster == 0 and (rows_together % tile.cluster == 0 or count_m <= rows_together)
+def tile_count(tile: RoleTile, shape: ContractionShape) -> int:
+    """How many tiles cover the results, in whole clusters."""
+    shared = shared_operand(tile, shape)
+    m, n, _ = shape.extents
+    of_m, of_n = tile.cluster if shared == "b" else 1, tile.cluster if shared == "a" else 1
+    return (shape.batch or 1) * -(-m // (tile.rows * of_m)) * of_m * -(-n // (tile.n * of_n)) * of_n
 
 
 ROLE_KNOBS = ("num_stages", "consumer_warpgroups", "ping_pong", "steps_in_flight", "deferred_store", "cluster")

@@ -14,6 +14,7 @@ from itertools import product
 
 from treadle.machine.rates import SwappedRates
 from treadle.machine.spec import MatrixInstruction, TargetSpec
+from treadle.plan.cache_requests import request_factor
 from treadle.plan.tile_config import UNKNOWN_EXTENT, next_power_of_two
 from treadle.records import dataclass
 
@@ -28,7 +29,8 @@ class SmallShape:
 
     `large_bytes`, `small_bytes`, `accumulator_bytes`: of an element of the large and the small operand and of a sum; `along_k`: the large
     operand's unit-stride axis is k; `vector`: its elements that may be loaded at once; `batch`: independent contractions; `roots`:
-    contractions of one kernel that share the small operand.
+    contractions of one kernel that share the small operand. `small_along_k`: the small operand's unit-stride axis is k, too.
+    `pitch_bytes`: what rows of the large and of the small operand are apart by multiples of, powers of two up to a cache line's bytes.
     """
 
     few: int
@@ -41,6 +43,8 @@ class SmallShape:
     vector: int
     batch: int = 1
     roots: int = 1
+    small_along_k: bool = True
+    pitch_bytes: tuple[int, int] = (128, 128)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,8 +193,10 @@ _LEAST_WIDE_RING = 4
 """Slots that a ring of two swizzle spans a slot must have."""
 
 
-def engine_clocks(rows: int, missing: int, row_bytes: int, rates: SwappedRates) -> float:
-    """Clocks of a unit's copy engine for a slot: so many rows of operands, and so many outside of the arrays, each of `row_bytes`."""
+def engine_clocks(rows: float, missing: int, row_bytes: int, rates: SwappedRates) -> float:
+    """Clocks of a unit's copy engine for a slot: so many rows of operands (rows that begin inside a request of the cache counted as more),
+    and so many outside of the arrays, each of `row_bytes`.
+    """
     spans = -(-row_bytes // _BOX_ROW_BYTES)
     return spans * (rows * rates.row_clocks + missing * rates.missing_row_clocks) + rates.stage_clocks
 
@@ -205,7 +211,9 @@ def swapped_clocks(tile: SwappedTile, shape: SmallShape, spec: TargetSpec) -> fl
     many, k, rates = shape.many or UNKNOWN_EXTENT, shape.k or UNKNOWN_EXTENT, spec.rates.swapped
     tiles = shape.batch * -(-many // tile.step)
     rounds = -(-tiles // spec.compute_units)
-    rows, missing = shape.roots * tile.step + tile.few, shape.roots * (tile.rows - tile.step)
+    # An operand that lies across is copied in as many rows along k as one that lies along k has: both sides are whole spans.
+    of_large, of_small = (request_factor(apart, spec.rates.roles) for apart in shape.pitch_bytes)
+    rows, missing = shape.roots * tile.step * of_large + tile.few * of_small, shape.roots * (tile.rows - tile.step)
     engine = rounds * -(-k // tile.k) * engine_clocks(rows, missing, tile.k * shape.large_bytes, rates)
     idle = rounds * spec.compute_units / tiles - 1
     memory = copied_clocks(shape.roots * shape.batch * many * k * shape.large_bytes, spec) * (1 + rates.idle_factor * idle)
@@ -234,7 +242,8 @@ def swapped_tiles(row: MatrixInstruction, shape: SmallShape, spec: TargetSpec, s
     Tiles of fewer rows than the instruction has leave it partly idle: it is not what bounds the kernel. Slots of two swizzle spans are
     handed over half as often.
     """
-    grain = max(row.n_step, _ROW_GRAIN)
+    # What lies across is copied and read in whole rows of a swizzle.
+    grain = max(row.n_step, _ROW_GRAIN) if shape.small_along_k else _BOX_ROW_BYTES // shape.small_bytes
     few = -(-shape.few // grain) * grain
     if shape.few > MOST_ROWS or few > row.n:
         return []

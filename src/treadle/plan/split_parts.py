@@ -1,49 +1,50 @@
-"""Into how many parts a reduction is split that leaves most of the machine idle: modelled times of the whole and of its parts. No IR.
+"""Into how many parts a contraction is split that leaves most of the machine idle: modelled times of the whole and of its parts. No IR.
 
 Parts are computed by workgroups of their own into a workspace and merged by a second launch, by the last workgroup of each tile, or within
 a cluster. A contraction's time is that of the fastest kernel form (`form_times.py`, `small_m.py`) on a batch of shorter contractions. Other
-reductions wait for memory: they get the bytes that their workgroups have in flight each time the memory answers (Little's law), as far as
-the memory has bandwidth.
+reductions are in `reduction_parts.py`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from math import inf, prod
+from functools import partial
+from math import inf
 from typing import Final, NamedTuple
 
 from treadle.machine.spec import TargetSpec
-from treadle.plan.f32_split import SPLITS
+from treadle.plan.contract_layouts import MICRO_TILE
+from treadle.plan.f32_split import IN_KERNEL
 from treadle.plan.form_times import Gathered, best_tile, bounded_seconds, seconds, tile_seconds
-from treadle.plan.multiply_add_tiles import MultiplyAdds, multiplies_pieces, multiply_add_seconds, multiply_add_tiles
+from treadle.plan.multiply_add_tiles import ROW_BYTES, MultiplyAdds, multiplies_pieces, multiply_add_seconds, multiply_add_tiles
 from treadle.plan.part_merges import PAIR, WORD_BYTES, cluster_clocks, clustered_units, last_clocks, traffic_clocks
 from treadle.plan.reduction_tiles import reduction_tile
-from treadle.plan.role_clocks import merge_clocks, role_cost
+from treadle.plan.role_clocks import RoleModel, merge_clocks
 from treadle.plan.role_tiles import (
-    EXCHANGED_FACTOR,
     OperandRows,
     ResultShape,
     RoleProblem,
     RoleTile,
     exchanged_problem,
     may_be_exchanged,
-    role_tiles,
 )
-from treadle.plan.small_m import MOST_ROWS, SmallShape, limited, stream_clocks, stream_refusal, stream_tiles, swapped_clocks, swapped_tile
+from treadle.plan.small_m import MOST_ROWS, SmallShape, stream_clocks, stream_refusal, stream_tiles, swapped_clocks, swapped_tile
 from treadle.plan.split_tiles import SplitProblem, best_split_tile, split_tile_seconds, split_tiles
 from treadle.plan.tile_config import AxisShape, ContractionShape, ContractionTypes, TileProblem
 from treadle.records import dataclass
 
 CLEAR_GAIN: Final = 0.8
 """The parts must be modelled to take at most so much of the whole's time: models are not better than that."""
-CLEAR_GAIN_OF_ROLES: Final = 0.92
+CLEAR_GAIN_OF_ROLES: Final = 0.95
 """The same where hardware copies bring the operands of a matrix instruction: those models are."""
-LEAST_STEPS: Final = 4
-"""Of a contraction's part: a shorter one is gone before its pipeline is full."""
+LEAST_STAGES: Final = 4
+"""Of the longest that rings have, in a contraction's part: a shorter one is gone before its pipeline is full."""
 LEAST_SAVED_SECONDS: Final = 3e-6
-LEAST_SAVED_OF_ROLES: Final = 0.8e-6
+LEAST_SAVED_OF_ROLES: Final = 0.5e-6
 MOST_WORKSPACE_BYTES: Final = 256 << 20
 """Of all partial results together."""
-RESIDENT_THREADS: Final = 2048
+USUAL_ROWS: Final = (64, 128)
+USUAL_COLUMNS: Final = (96, 128, 160, 192, 256)
+"""Of tiles that numbers of parts are chosen by: so many that each compute unit has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,9 @@ class SplitContraction:
     """A contraction: `shape` and `types` as for the choice of tiles, bytes of an element of the operands and of a partial result.
 
     `copied_rows`: what the bytes of A's rows, and of B's, are multiples of, where hardware copies bring them to the matrix instruction; 0
-    where those cannot. `along_k`: the unit-stride axis of A, and of B, is k. `split`: the split of f32 operands that the kernel may make
-    itself, "" for none. `is_windowed`: A or B is read at windows; `gathered`: how threads load these and the other where they do.
+    where those cannot; `lying_rows`: the same as they lie in memory, for kernels that split f32 operands themselves. `along_k`: the
+    unit-stride axis of A, and of B, is k. `split`: what the kernel may make of f32 operands itself, "" for nothing. `is_windowed`: A or B
+    is read at windows; `gathered`: how threads load these and the other where they do.
     """
 
     shape: ContractionShape
@@ -90,11 +92,15 @@ class SplitContraction:
     is_windowed: bool = False
     gathered: Gathered | None = None
 
-    def piece_bytes(self, spec: TargetSpec) -> tuple[int, int] | None:
-        """What threads copy of A and of B at a time, 0 where descriptor copies bring it; None where one of them is not copied."""
+    lying_rows: tuple[int, int] = (0, 0)
+
+    def piece_bytes(self, spec: TargetSpec, *, to_split: bool = False) -> tuple[int, int] | None:
+        """What threads copy of A and of B at a time, 0 where descriptor copies bring it; None where one of them is not copied. `to_split`:
+        for a kernel that splits them.
+        """
         queue, rules = spec.queue_for("copy_in"), spec.bulk_tensor
         found: list[int] = []
-        for rows, size in zip(self.copied_rows, (self.a_bytes, self.b_bytes), strict=True):
+        for rows, size in zip(self.lying_rows if to_split else self.copied_rows, (self.a_bytes, self.b_bytes), strict=True):
             aligned = next((width for width in queue.piece_bytes if width <= rows), 0) if queue is not None else 0
             width = aligned or (size if queue is not None and queue.shifts else 0)
             if not rows or rules is None or (rows < rules.pitch_align_bytes and not width):
@@ -116,26 +122,18 @@ class SplitContraction:
         """Elements of the result."""
         return (self.shape.batch or 1) * (self.shape.m or 1) * (self.shape.n or 1)
 
-    def step(self, spec: TargetSpec) -> int:
-        """What parts are multiples of: the longest stage of a ring, or a step of any form on the vector units."""
+    def stage(self, spec: TargetSpec) -> int:
+        """The longest stage of a ring, of which a step of any form on the vector units is a part."""
         return max(64, 2 * spec.slot_row_bytes // self.types.operand_bytes)
 
-
-@dataclass(frozen=True, slots=True)
-class SplitReduction:
-    """Any other reduction over known sizes: its axes as for the choice of tiles, which of them is split, bytes read in all, and of a
-    result's partial values.
-    """
-
-    axes: tuple[AxisShape, ...]
-    split_axis: int
-    read_bytes: float
-    partial_bytes: int
-
-    @property
-    def results(self) -> int:
-        """Elements of each result."""
-        return prod(axis.size or 1 for axis in self.axes if not axis.is_reduction)
+    def step(self, spec: TargetSpec) -> int:
+        """What parts of known length are multiples of: a slot's row in a ring, or a step of what the vector units multiply, so that the
+        longest part is hardly longer than the others; a stage where no descriptors bring the operands.
+        """
+        if spec.bulk_tensor is None:
+            return self.stage(spec)
+        row_bytes = ROW_BYTES if self.multiplies_pieces(spec) else spec.slot_row_bytes
+        return max(MICRO_TILE, row_bytes // self.types.operand_bytes)
 
 
 def merge_seconds(count: int, results: int, partial_bytes: int, spec: TargetSpec) -> float:
@@ -154,10 +152,24 @@ def _small_choices(problem: SplitContraction, shape: ContractionShape, spec: Tar
         return
     few, many, large, small = (m, n, 1, 0) if m <= n else (n, m, 0, 1)
     sizes = (problem.a_bytes, problem.b_bytes)
-    along_k, accumulator = problem.along_k[large], 8 if problem.types.accumulator == "f64" else 4
+    along_k = problem.along_k[large]
     rows = (shape.k or 1) if along_k else many
     vector = min(spec.max_vector_bytes // sizes[large], rows & -rows)
-    small_shape = SmallShape(few, many, shape.k, sizes[large], sizes[small], accumulator, along_k, vector, shape.batch or 1)
+    accumulator = 8 if problem.types.accumulator == "f64" else 4
+    pitches = problem.copied_rows[large] or spec.line_bytes, problem.copied_rows[small] or spec.line_bytes
+    small_shape = SmallShape(
+        few,
+        many,
+        shape.k,
+        sizes[large],
+        sizes[small],
+        accumulator,
+        along_k,
+        vector,
+        shape.batch or 1,
+        small_along_k=problem.along_k[small],
+        pitch_bytes=pitches,
+    )
     if stream_refusal(small_shape) is None and (tile := next(iter(stream_tiles(small_shape, spec)), None)) is not None:
         yield _Choice(seconds(stream_clocks(tile, small_shape, spec), spec), tile.few * tile.many, 0, in_cluster=False)
     swaps = problem.types.instruction != "fma" and problem.by_descriptor(spec)
@@ -171,24 +183,27 @@ def _moved_bytes(problem: SplitContraction, shape: ContractionShape) -> int:
     return batch * (k * (m * problem.a_bytes + n * problem.b_bytes) + m * n * problem.partial_bytes)
 
 
-def _role_costs(problem: SplitContraction, shape: ContractionShape, spec: TargetSpec) -> list[tuple[RoleProblem, dict[RoleTile, float]]]:
-    """The tiles of role kernels with their modelled clocks; empty where there are none."""
-    pieces = problem.piece_bytes(spec)
-    if pieces is None or problem.types.instruction == "fma":
-        return []
-    found = [
-        (roles, {tile: role_cost(tile, roles, spec) for tile in role_tiles(roles, spec)})
-        for roles in _role_problems(problem, shape, pieces, spec)
-    ]
-    return [
-        (roles, {tile: cost * (EXCHANGED_FACTOR if at else 1) for tile, cost in costs.items()}) for at, (roles, costs) in enumerate(found)
-    ]
+class _RoleCosts:
+    """Modelled clocks of the tiles of role kernels for a contraction and for its parts, in which steps cost the same."""
+
+    def __init__(self, problem: SplitContraction, spec: TargetSpec) -> None:
+        self._problem, self._spec = problem, spec
+        self._pieces = None if problem.types.instruction == "fma" else problem.piece_bytes(spec)
+        self._models: list[RoleModel] = []
+
+    def of(self, shape: ContractionShape) -> list[RoleModel]:
+        """The models of a contraction, and of one with exchanged operands; none where there are none."""
+        if self._pieces is None:
+            return []
+        found = list(_role_problems(self._problem, shape, self._pieces, self._spec))
+        self._models += [RoleModel(roles, self._spec) for roles in found[len(self._models) :]]
+        return [model.of(roles) for model, roles in zip(self._models, found, strict=False)]
 
 
-def _whole_seconds(problem: SplitContraction, spec: TargetSpec) -> float:
+def _whole_seconds(problem: SplitContraction, roles: _RoleCosts, spec: TargetSpec) -> float:
     """The time of the fastest kernel form for a contraction that is not split."""
     shape = problem.shape
-    costs = [cost for _, found in _role_costs(problem, shape, spec) for cost in found.values()]
+    costs = [model.cost(tile) for model in roles.of(shape) if (tile := model.best()) is not None]
     times = [bounded_seconds(min(costs), _moved_bytes(problem, shape), spec)] if costs else []
     return min([*times, *(choice.seconds for choice in _choices_of_one_tile(problem, shape, spec))])
 
@@ -230,10 +245,10 @@ def _choices_of_one_tile(problem: SplitContraction, shape: ContractionShape, spe
 
 def _within(problem: SplitContraction, shape: ContractionShape, spec: TargetSpec) -> SplitProblem | None:
     """The contraction for a kernel that splits f32 operands itself; None where that is not asked for, or no copies bring them."""
-    pieces = problem.piece_bytes(spec)
+    pieces = problem.piece_bytes(spec, to_split=True)
     if pieces is None or not problem.split:
         return None
-    split = SPLITS[problem.split]
+    split = IN_KERNEL[problem.split]
     row = spec.instructions_for(split.element, split.element, problem.types.accumulator)[0]
     return SplitProblem(split, row, shape, problem.along_k, pieces, problem.partial_bytes)
 
@@ -245,7 +260,7 @@ def _split_tiles(problem: SplitContraction, shape: ContractionShape, spec: Targe
     return {shape.tiles(*((tile.n, tile.rows) if tile.is_swapped else (tile.rows, tile.n))) for tile in found}
 
 
-def _counts(workgroups: int, steps: int, least: int, each: int, spec: TargetSpec) -> list[int]:
+def part_counts(workgroups: int, steps: int, least: int, each: int, spec: TargetSpec) -> list[int]:
     """Numbers of parts worth a look, of `least` steps at least: those that give the machine a few whole rounds of workgroups, and powers of
     two. `each`: bytes of one part's results.
     """
@@ -256,12 +271,23 @@ def _counts(workgroups: int, steps: int, least: int, each: int, spec: TargetSpec
     return sorted({-(-steps // -(-steps // count)) for count in wanted if 2 <= count <= most})
 
 
+def _usual_tiles(shape: ContractionShape) -> set[int]:
+    """How many of the usual tiles cover the result."""
+    return {shape.tiles(rows, columns) for rows in USUAL_ROWS for columns in USUAL_COLUMNS}
+
+
+def _one_round(workgroups: int, steps: int, least: int, each: int, spec: TargetSpec) -> list[int]:
+    """The number of parts, as in `_counts`, that gives each compute unit one workgroup, as far as it can."""
+    count = min(spec.compute_units // workgroups, steps // least, MOST_WORKSPACE_BYTES // max(1, each))
+    return [-(-steps // -(-steps // count))] if count > 1 else []
+
+
 def cluster_counts(spec: TargetSpec) -> tuple[int, ...]:
     """How many parts of a tile the workgroups of a cluster may merge: powers of two, which divide its rows."""
     return tuple(1 << power for power in range(1, spec.max_cluster.bit_length()))
 
 
-def _merge_times(problem: SplitContraction, part: ContractionShape, count: int, spec: TargetSpec) -> dict[str, float]:
+def _merge_times(problem: SplitContraction, part: ContractionShape, count: int, costs: _RoleCosts, spec: TargetSpec) -> dict[str, float]:
     """The times of `count` parts, of which `part` is all in one batch, and of their merge, by who merges."""
     others, moved = _choices_of_one_tile(problem, part, spec), _moved_bytes(problem, part)
     held = count * problem.results * problem.partial_bytes
@@ -270,15 +296,16 @@ def _merge_times(problem: SplitContraction, part: ContractionShape, count: int, 
     is_short = count <= PAIR or (part.k or 0) <= spec.rates.arrivals.longest_together
     most = clustered_units(count, spec) if may_cluster and is_short else 0
     by_cluster = [c.seconds + seconds(cluster_clocks(c.elements, spec), spec) for c in others if c.in_cluster and c.tiles <= most]
-    for roles, costs in _role_costs(problem, part, spec):
-        by_kernel.append(bounded_seconds(min(costs.values(), default=inf), moved, spec))
-        alone = [tile for tile in costs if tile.ping_pong == 1]
-        at_once = [tile for tile in alone if roles.shape.tiles(tile.rows, tile.n) <= most]
-        for times, tiles, written in ((by_last, alone, held), (by_cluster, at_once, 0)):
-            merges = {tile: merge_clocks(tile, count, spec, in_cluster=not written) for tile in tiles}
-            if merges:
-                tile = min(tiles, key=lambda tile: costs[tile] + merges[tile])
-                times.append(bounded_seconds(costs[tile], moved - held + written, spec) + seconds(merges[tile], spec))
+    for model in costs.of(part):
+        best = model.best()
+        by_kernel.append(inf if best is None else bounded_seconds(model.cost(best), moved, spec))
+        ways = ((by_last, _part_tiles(model), held), (by_cluster, _part_tiles(model, most), 0))
+        for times, admitted, written in ways if most else ways[:1]:
+            merge = partial(merge_clocks, parts=count, spec=spec, in_cluster=not written)
+            tile = model.best(admitted, merge)
+            if tile is not None:
+                copied = bounded_seconds(model.cost(tile), moved - held + written, spec)
+                times.append(copied + seconds(merge(tile), spec))
     found = {
         "kernel": min(by_kernel) + merge_seconds(count, problem.results, problem.partial_bytes, spec),
         "last": min(by_last) + seconds(traffic_clocks(held, spec), spec),
@@ -287,79 +314,52 @@ def _merge_times(problem: SplitContraction, part: ContractionShape, count: int, 
     return {who: time for who, time in found.items() if time < inf}
 
 
+def _part_tiles(model: RoleModel, most: int | None = None) -> Callable[[RoleTile], bool]:
+    """Which tiles have parts that are merged in their kernel: those of workgroups that take one each, at most so many of them."""
+    shape = model.problem.shape
+    return lambda tile: tile.ping_pong == 1 and (most is None or shape.tiles(tile.rows, tile.n) <= most)
+
+
 def _last_seconds(count: int, choice: _Choice, spec: TargetSpec) -> float:
     return choice.seconds + seconds(last_clocks(count, choice.elements, spec), spec)
 
 
-def split_contraction(problem: SplitContraction, spec: TargetSpec) -> Parts | None:
-    """The parts that are modelled to be clearly faster than the whole; None where none are, or sizes are not known."""
+def split_contraction(problem: SplitContraction, spec: TargetSpec, *, whole_stages: bool = False) -> Parts | None:
+    """The parts that are modelled to be clearly faster than the whole; None where none are, or sizes are not known. `whole_stages`: they
+    are multiples of a stage, as those of a length that only the runtime knows, which are all of one length.
+    """
     shape = problem.shape
     if any(size is None or size < 1 for size in (shape.batch, shape.m, shape.n, shape.k)):
         return None
-    step, k, batch = problem.step(spec), shape.k or 1, shape.batch or 1
+    step = problem.stage(spec) if whole_stages else problem.step(spec)
+    k, batch = shape.k or 1, shape.batch or 1
     tiles, small = (shape.tiles(side, side) for side in (128, 64))
     if tiles >= spec.compute_units:
         return None
-    whole = _whole_seconds(problem, spec)
+    costs = _RoleCosts(problem, spec)
+    whole = _whole_seconds(problem, costs, spec)
     best: Parts | None = None
     each = problem.results * problem.partial_bytes
-    steps = -(-k // step)
+    steps, least = -(-k // step), LEAST_STAGES * problem.stage(spec) // step
     counts = {
         count
         for workgroups in {tiles, small, *_split_tiles(problem, shape, spec)}
-        for count in _counts(workgroups, steps, LEAST_STEPS, each, spec)
+        for count in part_counts(workgroups, steps, least, each, spec)
     }
-    together = {count for count in cluster_counts(spec) if count <= steps // LEAST_STEPS}
-    for count in sorted(counts | together):
+    counts |= {count for count in cluster_counts(spec) if count <= steps // least}
+    counts |= {count for workgroups in _usual_tiles(shape) for count in _one_round(workgroups, steps, least, each, spec)}
+    for count in sorted(counts):
         longest = -(-steps // count) * step
         part = replace(shape, batch=batch * count, k=longest)
-        times = _merge_times(problem, part, count, spec)
+        times = _merge_times(problem, part, count, costs, spec)
         merge = min(times, key=lambda name: times[name])
         if best is None or times[merge] < best.seconds:
             best = Parts(count, step, whole, times[merge], merge)
     has_roles = problem.types.instruction != "fma" and problem.piece_bytes(spec) is not None
     gain, saved = (CLEAR_GAIN_OF_ROLES, LEAST_SAVED_OF_ROLES) if has_roles else (CLEAR_GAIN, LEAST_SAVED_SECONDS)
-    return best if best is not None and _is_clear(best, gain, saved) else None
+    return best if best is not None and is_clear(best, gain, saved) else None
 
 
-def _is_clear(parts: Parts, gain: float, saved: float) -> bool:
+def is_clear(parts: Parts, gain: float, saved: float) -> bool:
+    """Whether parts take at most the share `gain` of the whole's time, and so many seconds less."""
     return parts.seconds <= gain * parts.whole_seconds and parts.whole_seconds - parts.seconds >= saved
-
-
-def _reduction_seconds(problem: SplitReduction, count: int, spec: TargetSpec) -> float:
-    """Time of a reduction whose split axis is in so many parts."""
-    axes = list(problem.axes)
-    split = axes[problem.split_axis]
-    axes[problem.split_axis] = replace(split, size=-(-(split.size or 1) // count))
-    tile, warps = reduction_tile(tuple(axes), spec, separable=True)
-    pairs = list(zip(axes, tile, strict=True))
-    workgroups = count * prod(-(-(axis.size or 1) // extent) for axis, extent in pairs if not axis.is_reduction)
-    elements = prod(axis.size or 1 for axis in axes) * count
-    each = prod(min(extent, axis.size or extent) for axis, extent in pairs) * problem.read_bytes / max(1, elements)
-    resident = max(1, RESIDENT_THREADS // (warps * spec.subgroup_size))
-    active = min(workgroups, resident * spec.compute_units)
-    busiest = elements / workgroups * -(-workgroups // spec.compute_units) / spec.subgroup_size
-    rates = spec.rates.streaming
-    in_flight = active * each / rates.latency_clocks * spec.clock_mhz * 1e6
-    moving = limited(problem.read_bytes / in_flight, problem.read_bytes / (spec.memory_gbps * 1e9), 2)  # latency grows under load
-    rounds = -(-workgroups // (resident * spec.compute_units))
-    working = seconds(busiest * spec.rates.reductions.element_clocks, spec)
-    return seconds(rates.fixed_clocks + rounds * spec.rates.reductions.workgroup_clocks, spec) + limited(moving, working, 2)
-
-
-def split_reduction(problem: SplitReduction, spec: TargetSpec) -> Parts | None:
-    """The parts that are modelled to be clearly faster than the whole; None where none are, or sizes are not known."""
-    if any(axis.size is None or axis.size < 1 for axis in problem.axes):
-        return None
-    tile, _ = reduction_tile(problem.axes, spec, separable=True)
-    step = tile[problem.split_axis]
-    size = problem.axes[problem.split_axis].size or 1
-    pairs = zip(problem.axes, tile, strict=True)
-    workgroups = prod(-(-(axis.size or 1) // extent) for axis, extent in pairs if not axis.is_reduction)
-    whole = _reduction_seconds(problem, 1, spec)
-    best: Parts | None = None
-    for count in _counts(workgroups, -(-size // step), 1, problem.results * problem.partial_bytes, spec):
-        time = _reduction_seconds(problem, count, spec) + merge_seconds(count, problem.results, problem.partial_bytes, spec)
-        if best is None or time < best.seconds:
-            best = Parts(count, step, whole, time)
-    return best if best is not None and _is_clear(best, CLEAR_GAIN, LEAST_SAVED_SECONDS) else None

@@ -17,6 +17,7 @@ for what it reads, and a step meets the other threads once:
 
     async-N     copy(i + N - 1), fetch(i + 1), compute(i)               N - 1 buffers
     stream-4    write(i + 2), read(i + 3), fetch(i + 1), compute(i)     2 buffers
+    stream-5    write(i + 2), read(i + 4), fetch(i + 1), compute(i)     2 buffers; two steps' loads in flight in registers
 """
 
 from collections.abc import Iterator, Sequence
@@ -161,7 +162,7 @@ def _slices(body: Body, request: Request) -> Slices | Refusal:
         if request.reads_ahead:
             fetch = _fetches(body, write, tainted) - read - write
             compute = ("compute", last, every - read - write - direct - fetch)
-            return (("write", 1, write), ("read", 0, read), ("direct", last - 1, direct), ("fetch", last - 1, fetch), compute)
+            return (("write", last - 2, write), ("read", 0, read), ("direct", last - 1, direct), ("fetch", last - 1, fetch), compute)
         compute = ("compute", last, every - read - write - direct)
         if last == 1:
             return (("read", 0, read | direct), compute, ("write", 0, write))
@@ -320,7 +321,7 @@ def default_tail(*, is_counted: bool) -> Tail:
 def _has_depth(request: Request) -> bool:
     """Whether the mode has such a number of stages."""
     if request.reads_ahead:
-        return request.stages == 4 if request.mode == "stream" else request.mode == "async" and request.stages >= 3
+        return request.stages in (4, 5) if request.mode == "stream" else request.mode == "async" and request.stages >= 3
     return request.stages >= 2 and (request.mode != "stream" or request.stages <= 3)
 
 

@@ -207,8 +207,7 @@ def _with_ring(tile: ContractionTile, instruction: MatrixInstruction, spec: Targ
     """The tile with the extent along k of which shared memory holds a ring of `RING_SLOTS` slots for each workgroup on a unit, where the
     machine has copies that fill it.
     """
-    queue = spec.queue_for("copy_in")
-    if queue is None or not queue.lane_bytes or queue.lane_bytes[0] < spec.max_vector_bytes:
+    if not spec.copies_fill_slots:
         return tile
     resident = 1 if tile.num_threads(spec) > USUAL_THREADS else RESIDENT
     row_bytes, k = (tile.m + tile.n) * operand_bytes, tile.k
@@ -249,15 +248,28 @@ def resident_workgroups(tile: ContractionTile, shape: ContractionShape, spec: Ta
     return max(1, min(4, spec.registers_per_unit // (threads * registers)))
 
 
-def contraction_cost(tile: ContractionTile, shape: ContractionShape, spec: TargetSpec) -> float:
-    """Relative time: rounds of workgroups over the compute units, each as long as its larger of arithmetic and operand traffic."""
+CACHE_BYTES = 64
+"""That a compute unit's cache gives in a clock, of what copies ask for."""
+TRAFFIC_SHARE = 0.5
+"""Of operand traffic under arithmetic, what shows beside it where copies fill slots by themselves: meetings, and other workgroups'."""
+
+
+def contraction_cost(
+    tile: ContractionTile, shape: ContractionShape, spec: TargetSpec, row: MatrixInstruction | None = None, operand_bytes: int = 2
+) -> float:
+    """Relative time: rounds of workgroups over the compute units, each as long as its arithmetic and what of its operands' traffic does not
+    hide under it. `row`: its matrix instruction, for machines whose copies fill slots while that works.
+    """
     # Small tiles share a compute unit, so that one's copies hide behind another's arithmetic.
     resident = resident_workgroups(tile, shape, spec)
     together = 1 if spec.pipelines_contractions else resident  # loops that overlap by themselves need no other workgroup
     rounds = -(-shape.tiles(tile.m, tile.n) // (spec.compute_units * together)) * together
     arithmetic = tile.m * tile.n * shape.root_count
-    traffic = spec.rates.general.element_macs * shape.operand_rows(tile.m, tile.n)
-    return rounds * (arithmetic + traffic)
+    rows = shape.operand_rows(tile.m, tile.n)
+    if row is not None and spec.copies_fill_slots:
+        traffic = rows * operand_bytes / CACHE_BYTES * spec.macs_per_clock(row)
+        return rounds * (max(arithmetic, traffic) + TRAFFIC_SHARE * traffic)
+    return rounds * (arithmetic + spec.rates.general.element_macs * rows)
 
 
 FMA_BESIDE = 30
@@ -302,9 +314,14 @@ def narrow_tiles(problem: TileProblem) -> tuple[ContractionTile, ...]:
     return tuple(tile for tile in candidates if n is not None and tile.n <= next_power_of_two(n)) or candidates
 
 
+def tile_cost(tile: ContractionTile, problem: TileProblem) -> float:
+    """`contraction_cost` of one candidate for a problem."""
+    return contraction_cost(tile, problem.shape, problem.spec, problem.instruction, problem.types.operand_bytes)
+
+
 def contraction_tile(problem: TileProblem) -> ContractionTile:
     """The candidate of least modelled cost, among those no wider than n where there are such."""
-    return min(narrow_tiles(problem), key=lambda tile: contraction_cost(tile, problem.shape, problem.spec))
+    return min(narrow_tiles(problem), key=lambda tile: tile_cost(tile, problem))
 
 
 @dataclass(frozen=True, slots=True)

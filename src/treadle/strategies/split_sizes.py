@@ -6,6 +6,7 @@ result is, the model is asked about a result of one workgroup, and more of them 
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Final
 
@@ -16,8 +17,10 @@ from treadle.dialects.split_attribute import ALL_LOOPS, SPLIT_REDUCTION, SplitAt
 from treadle.ir.builtin import StringAttr
 from treadle.ir.core import AffineMap, Attribute, SSAValue
 from treadle.machine import TargetSpec
+from treadle.plan.f32_split import ROUNDED
 from treadle.plan.form_times import Gathered
-from treadle.plan.split_parts import Parts, SplitContraction, SplitReduction, split_contraction, split_reduction
+from treadle.plan.reduction_parts import SplitReduction, split_reduction
+from treadle.plan.split_parts import Parts, SplitContraction, split_contraction
 from treadle.plan.tile_config import AxisShape, ContractionShape, ContractionTypes, contraction_types
 from treadle.strategies.facts import OperationFacts, element_of_operand, shape_of
 
@@ -53,10 +56,11 @@ def contraction_problem(facts: OperationFacts, kind: Contraction, sizes: Sizes, 
     widths = [element_bytes(element_of_operand(value)) for value, _ in operands]
     row = None if types.instruction == "fma" else spec.instruction(types.instruction)
     as_they_are = all(width == types.operand_bytes for width in widths)
-    split = split_in_kernel(view.op)
+    rounds = types.a == ROUNDED and F32_PARTS not in view.op.attributes
+    split = split_in_kernel(view.op) or (ROUNDED if rounds else "")
     is_copied = (bool(split) or (row is not None and row.reads_shared and as_they_are)) and spec.bulk_tensor is not None
     rows = [_row_alignment(shape_of(value), width) if is_copied else 0 for (value, _), width in zip(operands, widths, strict=True)]
-    along = [plain_dims(map_)[-1] in kind.k for _, map_ in operands]
+    along, lying = [plain_dims(map_)[-1] in kind.k for _, map_ in operands], rows
     if row is not None and row.k_major_only:  # what lies across is copied element by element, where pieces are as narrow
         queue = spec.queue_for("copy_in")
         turned = [width if is_copied and queue is not None and width in queue.piece_bytes else 0 for width in widths]
@@ -68,7 +72,8 @@ def contraction_problem(facts: OperationFacts, kind: Contraction, sizes: Sizes, 
         rows, gathered = [0, 0], Gathered((each[0], each[1]), (kind.lhs, kind.rhs).index(kind.image))
     partial = element_bytes(facts.partial_types[0])
     shape, copied = ContractionShape(batch, m, n, k), (rows[0], rows[1])
-    return SplitContraction(shape, types, widths[0], widths[1], partial, copied, (along[0], along[1]), split, is_windowed, gathered)
+    found = SplitContraction(shape, types, widths[0], widths[1], partial, copied, (along[0], along[1]), split, is_windowed, gathered)
+    return replace(found, lying_rows=(lying[0], lying[1]))
 
 
 def _bytes(value: SSAValue, map_: AffineMap, sizes: Sizes) -> int:
@@ -94,10 +99,10 @@ def reduction_problem(facts: OperationFacts, loop: int, sizes: Sizes) -> SplitRe
     return SplitReduction(axes, view.reduction_dims[loop], total, partial)
 
 
-def _parts(facts: OperationFacts, loop: int, sizes: Sizes, spec: TargetSpec) -> Parts | None:
+def _parts(facts: OperationFacts, loop: int, sizes: Sizes, spec: TargetSpec, *, whole_stages: bool = False) -> Parts | None:
     """The parts of a reduction of so long loops along one of them, None where it had better stay whole."""
     if isinstance(facts.computation, Contraction):
-        return split_contraction(contraction_problem(facts, facts.computation, sizes, spec), spec)
+        return split_contraction(contraction_problem(facts, facts.computation, sizes, spec), spec, whole_stages=whole_stages)
     return split_reduction(reduction_problem(facts, loop, sizes), spec)
 
 
@@ -175,7 +180,7 @@ class SplitSizes:
 
         def parts(length: int) -> Parts | None:
             known = [kept.get(dim, length) if size is None else size for dim, size in enumerate(sizes)]
-            return _parts(facts, loops[0], known, spec)
+            return _parts(facts, loops[0], known, spec, whole_stages=True)
 
         numbers = {dim: number for number, dim in enumerate(facts.view.parallel_dims)}
         blocks = " * ".join(f"((n{numbers[dim]} + {width - 1}) // {width})" for dim, width in kept.items())

@@ -5,16 +5,18 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from treadle.torch.exported import ExportedModel, compile_exported
+    from treadle.torch.programs import program
     from treadle.torch.reports import clear_report, report
     from treadle.torch.versions import backend
 
-__all__ = ["ExportedModel", "backend", "clear_report", "compile_exported", "report"]
+__all__ = ["ExportedModel", "backend", "clear_report", "compile_exported", "program", "report"]
 
 _HOMES = {
     "ExportedModel": "treadle.torch.exported",
     "backend": "treadle.torch.versions",
     "clear_report": "treadle.torch.reports",
     "compile_exported": "treadle.torch.exported",
+    "program": "treadle.torch.programs",
     "report": "treadle.torch.reports",
 }
 

@@ -1,10 +1,11 @@
 """What a region replaces, and how long that is modelled to take: a kernel of a library, and one more for what follows the product.
 
-Compilers of PyTorch's own do all that follows in one kernel, which reads the product and writes the results. Sizes that are not known are
-not modelled.
+Compilers of PyTorch's own do all that follows in one kernel, which reads the product and writes the results. Where something elementwise or
+a reduction (a norm) reads these, it is in that kernel, too, which runs in any case: the region then replaces memory traffic alone. Sizes
+that are not known are not modelled.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import gcd, prod
 from typing import Any, Final
 
@@ -15,8 +16,8 @@ from torch.utils.flop_counter import flop_registry
 from treadle.machine.spec import TargetSpec
 from treadle.records import Record
 from treadle.torch.library_times import ALIGNED, Product
-from treadle.torch.pointwise import name_of
-from treadle.torch.regions import GRADIENTS, Region, operands, values_of
+from treadle.torch.pointwise import is_elementwise, name_of
+from treadle.torch.regions import GRADIENTS, PERMUTATIONS, VIEWS, Region, is_anchor, operands, values_of
 from treadle.torch.sizes import size_of
 
 _NAMES: Final = {
@@ -34,11 +35,22 @@ an H200 took 0.9 to 3.2 us more than their arrays, in a graph or behind a cold p
 """
 
 
+REDUCTIONS: Final = frozenset(
+    {
+        *(f"aten::{name}" for name in ("sum", "mean", "amax", "amin", "prod", "any", "all", "var", "var_mean", "max", "min", "argmax")),
+        *(f"prims::{name}" for name in ("sum", "amax", "var")),
+    }
+)
+
+
 class Replaced(Record):
-    """`products`: each is a kernel; `following_bytes`: what the elementwise kernel behind them moves, 0 where there is none."""
+    """`products`: each is a kernel; `following_bytes`: what the elementwise kernel behind them moves beyond what it moves where the region
+    is taken, 0 where there is none. `runs_anyway`: that kernel does more than the region, and runs in any case.
+    """
 
     products: tuple[Product, ...]
     following_bytes: int
+    runs_anyway: bool = False
 
     def seconds(self, spec: TargetSpec) -> float:
         """The modelled time on a machine."""
@@ -46,7 +58,8 @@ class Replaced(Record):
 
     def following_seconds(self, spec: TargetSpec) -> float:
         """The same of what follows the products."""
-        return BEHIND_US * 1e-6 + self.following_bytes / (spec.memory_gbps * 1e9) if self.following_bytes else 0.0
+        started = 0.0 if self.runs_anyway or not self.following_bytes else BEHIND_US * 1e-6
+        return started + self.following_bytes / (spec.memory_gbps * 1e9)
 
 
 def replaced(region: Region) -> Replaced | None:
@@ -60,8 +73,46 @@ def replaced(region: Region) -> Replaced | None:
     if flop is None or any(size is None for size in sizes):
         return None
     product_in, product_out, region_in, out = (size or 0 for size in sizes)
-    following = 0 if region.results == (anchor,) or len(made) > 1 else product_out + max(0, region_in - product_in) + out
-    return Replaced(_products(anchor, flop, read, product_in + product_out), following)
+    products = _products(anchor, flop, read, product_in + product_out)
+    if region.results == (anchor,) or len(made) > 1:
+        return Replaced(products, 0)
+    others = max(0, region_in - product_in)
+    readers = [user for node in region.results for user in _readers(node)]
+    if not joins(region):
+        return Replaced(products, product_out + others + out)
+    written = 0 if all(_is_in_kernels(user) and not _reads_product(user) for user in readers) else out
+    return Replaced(products, max(0, product_out + others + written - out), runs_anyway=True)
+
+
+def joins(region: Region) -> bool:
+    """Whether what follows the product would be computed in a kernel that does more: that of one that reads the results."""
+    return region.results != (region.anchor,) and any(_is_in_kernels(user) for node in region.results for user in _readers(node))
+
+
+def _readers(node: fx.Node) -> Iterator[fx.Node]:
+    """The nodes that read a value, views looked through."""
+    for user in node.users:
+        if name_of(user.target) in VIEWS | PERMUTATIONS:
+            yield from _readers(user)
+        else:
+            yield user
+
+
+def _is_in_kernels(node: fx.Node) -> bool:
+    """Whether a node is part of the kernels that such compilers write."""
+    return node.op == "call_function" and (is_elementwise(node.target) or name_of(node.target) in REDUCTIONS)
+
+
+def _reads_product(node: fx.Node) -> bool:
+    """Whether a node reads another product, too: it is not in the kernel behind this one."""
+    return any(is_anchor(_source(given)) for given in node.all_input_nodes)
+
+
+def _source(node: fx.Node) -> fx.Node:
+    """What a node is a view of."""
+    while name_of(node.target) in VIEWS | PERMUTATIONS and node.all_input_nodes:
+        node = node.all_input_nodes[0]
+    return node
 
 
 def _products(anchor: fx.Node, flop: int, read: Sequence[Any], moved: int) -> tuple[Product, ...]:

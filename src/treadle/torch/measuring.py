@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import fx
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 Timer = Callable[[Mapping[str, Callable[[], object]]], Mapping[str, float]]
 """Microseconds of each of several calls."""
 OURS, THEIRS = "treadle", "replaced"
+Part = Literal["all", "library", "product"]
+"""What is timed on the other side: all that is replaced, the product by the library, or the product by what is fastest."""
 
 
 def on_device(calls: Mapping[str, Callable[[], object]]) -> Mapping[str, float]:
@@ -38,16 +40,16 @@ def on_device(calls: Mapping[str, Callable[[], object]]) -> Mapping[str, float]:
 timer: Timer = on_device
 
 
-def times(region: Region, program: "Program", digest: str, settings: "Settings", library_alone: bool = False) -> tuple[float, float] | None:
-    """Microseconds of the program and of what it replaces, or (`library_alone`) of the product in that: as kept, else measured and kept.
-    None where inputs cannot be made, for want of memory too.
+def times(region: Region, program: "Program", digest: str, settings: "Settings", part: Part = "all") -> tuple[float, float] | None:
+    """Microseconds of the program and of what it replaces, or of the product in that: as kept, else measured and kept. None where inputs
+    cannot be made, for want of memory too.
     """
-    path = default_folder() / "tuned" / f"region-{digest}{'-library' if library_alone else ''}.json"
+    path = default_folder() / "tuned" / f"region-{digest}{'' if part == 'all' else f'-{part}'}.json"
     product = product_of(program.target) if program.target != "sim" else "sim"
     if (kept := _kept(path, product)) is not None:
         return kept
     try:
-        taken = _measured(region, program, settings, library_alone)
+        taken = _measured(region, program, settings, part)
     except torch.OutOfMemoryError:
         return None
     if taken is not None:
@@ -55,14 +57,14 @@ def times(region: Region, program: "Program", digest: str, settings: "Settings",
     return taken
 
 
-def _measured(region: Region, program: "Program", settings: "Settings", library_alone: bool) -> tuple[float, float] | None:
+def _measured(region: Region, program: "Program", settings: "Settings", part: Part) -> tuple[float, float] | None:
     graph, outside = subgraph(region)
     with _disable_current_modes():
         inputs = {node: _example(node) for node in outside}
         if any(value is None for value in inputs.values()):
             return None
         given = [inputs[node] for node, inside in zip(outside, _placeholders(graph), strict=True) if inside.users]
-        theirs = _product(region.anchor, inputs) if library_alone else _replaced(graph, list(inputs.values()), settings)
+        theirs = _replaced(graph, list(inputs.values()), settings) if part == "all" else _product(region.anchor, inputs, part, settings)
         found = timer({OURS: lambda: program(*given), THEIRS: theirs})
     return found[OURS], found[THEIRS]
 
@@ -100,9 +102,11 @@ def _hint(size: Any) -> int | None:
     return size if isinstance(size, int) else size.node.hint
 
 
-def _product(anchor: fx.Node, inputs: Mapping[fx.Node, Any]) -> Callable[[], object]:
-    """A region's product alone, as PyTorch runs it: Inductor calls the same library."""
+def _product(anchor: fx.Node, inputs: Mapping[fx.Node, Any], part: Part, settings: "Settings") -> Callable[[], object]:
+    """A region's product alone, as PyTorch runs it (Inductor calls the same library), or as Inductor chooses among all that it knows."""
     graph, outside = subgraph(Region(anchor, (anchor,), (anchor,)))
+    if part == "product":
+        return _replaced(graph, [inputs[node] for node in outside], settings)
     module = fx.GraphModule(torch.nn.Module(), graph)
     return partial(module, *[inputs[node] for node in outside])
 

@@ -11,7 +11,8 @@ from treadle.ir.dialects import arith, builtin, linalg
 from treadle.ir.tensors import TensorEmitter
 from treadle.torch.elements import ELEMENTS
 from treadle.torch.scalars import Scalars
-from treadle.torch.sizes import Size, SizeValues
+from treadle.torch.size_values import SizeValues
+from treadle.torch.sizes import Size
 from treadle.torch.unsupported import Unsupported
 from treadle.torch.values import Operand, Uniform, Value, loops_of
 

@@ -1,30 +1,36 @@
 """The programs of regions, by digest: compiled once a process, found again by graphs that PyTorch loads from its cache.
 
+New ones are compiled side by side in processes of their own, from the moment that they are written, where the machine has cores for it.
 What a region is compiled from lies beside PyTorch's own cache, so that both go together.
 """
 
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import treadle
+from treadle import driver
+from treadle.driver import apart
 from treadle.errors import TORCH_REGION, InternalError, TreadleError
-from treadle.ir.text import print_module
+from treadle.machine.registrations import is_extended
 from treadle.options import CompileOptions
 from treadle.records import Record
 from treadle.runtime.cache import key_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Generator, Iterable
+    from concurrent.futures import Future
 
     from treadle.driver import Program
     from treadle.ir.builtin import ModuleOp
 
 _DIGITS: Final = 32
 _WORKERS: Final = 8
+_READY: Final = 4
+"""Processes that get ready for a graph: a layer of a transformer has as many different programs, or a few more."""
 
 
 class Recipe(Record):
@@ -39,13 +45,22 @@ class Recipe(Record):
         """Equal for equal recipes."""
         return key_of(self.text, self.target, self.f32_precision)[:_DIGITS]
 
+    @property
+    def options(self) -> CompileOptions:
+        """What it is compiled with."""
+        return CompileOptions(f32_precision=self.f32_precision)  # pyright: ignore[reportArgumentType] - written from such options
+
 
 _programs: dict[str, "Program"] = {}
 _refused: dict[str, str] = {}
+_begun: "dict[str, Future[str | None]]" = {}
+"""Those that are compiled apart at the moment."""
 
 
 def recipe_of(module: "ModuleOp", target: str, options: CompileOptions) -> Recipe:
     """The recipe of a module."""
+    from treadle.ir.text import print_module  # a start from PyTorch's cache needs no IR
+
     return Recipe(print_module(module), target, options.f32_precision)
 
 
@@ -58,21 +73,51 @@ def folder() -> Path:
 
 def _compiled(recipe: Recipe) -> "Program | str":
     """The program, or why there is none."""
+    return apart.outcome(recipe.text, recipe.target, recipe.options)
+
+
+@contextmanager
+def expected() -> "Generator[None]":
+    """While a graph is compiled: processes get ready to compile regions while PyTorch traces. Not where PyTorch's cache holds other graphs
+    with regions: likely it holds this one.
+    """
+    if not apart.is_worthwhile() or folder().exists():
+        yield
+        return
+    apart.COMPILERS.prepare(_READY)
     try:
-        return treadle.compile(recipe.text, recipe.target, CompileOptions(f32_precision=recipe.f32_precision))  # pyright: ignore
-    except TreadleError as refused:
-        return f"{refused.code}: {refused.message}"
-    except InternalError as defect:
-        return f"a defect of the compiler: {str(defect).splitlines()[0]}"
+        yield
+    finally:
+        apart.COMPILERS.spare()
+
+
+def begin(recipe: Recipe) -> None:
+    """Have a new program compiled while this process goes on; `build` waits for it."""
+    digest = recipe.digest
+    if digest in _programs or digest in _refused or digest in _begun or recipe.target == "sim" or not apart.is_worthwhile():
+        return
+    with suppress(TreadleError):  # no device: `build` says so
+        target = driver.target_of_device("auto") if recipe.target == "auto" else recipe.target
+        if not is_extended() and not driver.is_kept(recipe.text, target, recipe.options):
+            _begun[digest] = apart.COMPILERS.begin(recipe.text, target, recipe.options)
+
+
+def _finished(recipe: Recipe) -> "Program | str":
+    """The program, or why there is none, of a recipe that may have been begun: what was compiled apart is in the disk cache."""
+    if (begun := _begun.pop(recipe.digest, None)) is not None:
+        with suppress(apart.Unanswered):
+            if (reason := begun.result()) is not None:
+                return reason
+    return _compiled(recipe)
 
 
 def build(recipes: "Iterable[Recipe]") -> None:
-    """Compile those that are new, side by side: the machine's tools take most of the time, and run as processes of their own."""
+    """See to it that those that are new are compiled: side by side, as the machine's tools run in processes of their own."""
     wanted = {recipe.digest: recipe for recipe in recipes}
     fresh = {digest: recipe for digest, recipe in wanted.items() if digest not in _programs and digest not in _refused}
     workers = min(_WORKERS, os.cpu_count() or 1)
     with ThreadPoolExecutor(workers) as pool:
-        for digest, found in zip(fresh, pool.map(_compiled, fresh.values()), strict=True):
+        for digest, found in zip(fresh, pool.map(_finished, fresh.values()), strict=True):
             if isinstance(found, str):
                 _refused[digest] = found
             else:
@@ -98,7 +143,9 @@ def refusal(digest: str) -> str | None:
 
 
 def program(digest: str) -> "Program":
-    """A program that was built, by this process or an earlier one. Raises TR122 where its recipe has gone."""
+    """The program of a region, by the digest in its row of the report; built by this process or an earlier one. Raises TR122 where what it
+    is compiled from has gone.
+    """
     found = _programs.get(digest)
     return found if found is not None else _found_again(digest)
 

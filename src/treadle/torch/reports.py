@@ -13,9 +13,9 @@ FORMAT: Final = 1
 
 class RegionRecord(Record):
     """One anchor of a graph. `where`: the user's line, "" where PyTorch does not tell. `operators`: those of the region, the anchor first.
-    `kernels`: of its program, none where there is none. `reason`: why it was left. `program`: a digest; equal ones are one program.
-    `flop`: of the anchor, None where sizes are symbols. `modelled_us`: of the program's kernels, `replaced_us`: of what it replaces; None
-    where they are not known. `measured_us`: both, where they were measured.
+    `kernels`: of its program, none where there is none. `reason`: why it was left. `program`: a digest, for `treadle.torch.program`; equal
+    ones are one program. `flop`: of the anchor, None where sizes are symbols. `modelled_us`: of the program's kernels, `replaced_us`: of
+    what it replaces; None where they are not known. `measured_us`: both, where they were measured.
     """
 
     node: str

@@ -1,7 +1,10 @@
-"""Taking regions out of a graph: each is written, compiled, and replaced by one operator; what is refused stays as it is."""
+"""Taking regions out of a graph: each is written, compiled, and replaced by one operator.
+
+What is refused, or not worth it, stays as it is, to the last view: regions are brought into their shapes and judged in a copy of the graph.
+"""
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import fx
@@ -15,8 +18,9 @@ from treadle.torch.kept_reports import keep
 from treadle.torch.library import flop_of
 from treadle.torch.memory import memory_order, shape_of
 from treadle.torch.programs import Recipe, recipe_of
+from treadle.torch.recovered import put_back, recover
 from treadle.torch.region_calls import REGION, declare
-from treadle.torch.regions import Region, find, outside_of, permuted, subgraph, values_of
+from treadle.torch.regions import Region, find, operands, outside_of, permuted, subgraph, values_of
 from treadle.torch.reports import RegionRecord
 from treadle.torch.settings import Settings
 from treadle.torch.unsupported import Unsupported
@@ -25,10 +29,10 @@ from treadle.torch.writer import write
 
 @dataclass(slots=True)
 class _Candidate:
-    """A region on its way: what its program reads and is compiled from once it is written, or why it is left."""
+    """A region on its way: which of its operands its program reads and what it is compiled from once it is written, or why it is left."""
 
     region: Region
-    inputs: tuple[fx.Node, ...] = ()
+    arguments: tuple[int, ...] = ()
     recipe: Recipe | None = None
     reason: str = ""
     verdict: Verdict = Verdict()
@@ -36,23 +40,42 @@ class _Candidate:
 
 def take(graph: fx.Graph, settings: Settings) -> list[RegionRecord]:
     """Replace the graph's regions by programs; what became of each. Raises TR121 for one that is left where the settings are strict."""
-    regions = [flatten(graph, region) for region in find(graph)]  # all of them first: one reads what another one shows
-    candidates = [_candidate(region, settings) for region in regions]
+    recovered = recover(graph)
+    trial = _copy(graph)
+    candidates = [_candidate(region, settings) for region in _flat(trial, find(trial))]
     programs.build(candidate.recipe for candidate in candidates if candidate.recipe is not None)
     for candidate in candidates:
         if candidate.recipe is not None:
             candidate.reason = programs.refusal(candidate.recipe.digest) or ""
             _judge(candidate, settings)
+        if candidate.reason and settings.strict:
+            put_back(graph, recovered, ())
+            raise TreadleError(TORCH_STRICT, node=candidate.region.anchor.name, reason=candidate.reason)
     records = [_record(candidate) for candidate in candidates]
     name = keep(records) if records else ""
+    chosen = [pair for pair in zip(candidates, find(graph), strict=True) if not pair[0].reason]
+    regions = _flat(graph, [region for _, region in chosen])
+    read = [list(operands(region)) for region in regions]
     now: dict[fx.Node, fx.Node] = {}
-    for candidate in candidates:
-        if not candidate.reason:
-            now.update(_replace(graph, candidate, name, now))
-        elif settings.strict:
-            raise TreadleError(TORCH_STRICT, node=candidate.region.anchor.name, reason=candidate.reason)
+    for (candidate, _), region, outside in zip(chosen, regions, read, strict=True):
+        if candidate.recipe is not None:
+            inputs = [outside[number] for number in candidate.arguments]
+            now.update(_replace(graph, region, inputs, f"{candidate.recipe.digest}.{name}", now))
+    put_back(graph, recovered, {region.anchor for region in regions})
     graph.eliminate_dead_code()
     return records
+
+
+def _copy(graph: fx.Graph) -> fx.Graph:
+    """A graph of the same nodes, in the same order."""
+    copy = fx.Graph()
+    copy.output(copy.graph_copy(graph, {}))
+    return copy
+
+
+def _flat(graph: fx.Graph, regions: Sequence[Region]) -> list[Region]:
+    """Regions in their anchors' shapes: all of them before any is looked at, as one reads what another one shows."""
+    return [flatten(graph, region) for region in regions]
 
 
 def _judge(candidate: _Candidate, settings: Settings) -> None:
@@ -67,10 +90,10 @@ def _candidate(region: Region, settings: Settings) -> _Candidate:
     found = _Candidate(region)
     try:
         target = _target(region, settings)
-        graph, outside = subgraph(region)
-        written = write(graph)
-        found.inputs = tuple(outside[number] for number in written.arguments)
+        written = write(subgraph(region)[0])
+        found.arguments = written.arguments
         found.recipe = recipe_of(written.module, target, settings.compile_options())
+        programs.begin(found.recipe)
     except Unsupported as refused:
         found.reason = str(refused)
     return found
@@ -113,20 +136,19 @@ def _where(node: fx.Node) -> str:
     return file.strip('"') + ":" + line.removeprefix("line ")
 
 
-def _replace(graph: fx.Graph, candidate: _Candidate, name: str, now: Mapping[fx.Node, fx.Node]) -> dict[fx.Node, fx.Node]:
-    """One call in place of the region's nodes, behind the last of them. `name`: the graph's. `now`: what stands for nodes that have given
-    way; those added.
+def _replace(
+    graph: fx.Graph, region: Region, inputs: Sequence[fx.Node], name: str, now: Mapping[fx.Node, fx.Node]
+) -> dict[fx.Node, fx.Node]:
+    """One call in place of the region's nodes, behind the last of them. `name`: the program's and the graph's. `now`: what stands for nodes
+    that have given way; those added.
     """
-    region, recipe = candidate.region, candidate.recipe
-    if recipe is None:
-        return {}
-    tensors = [now.get(node, node) for node in candidate.inputs]
+    tensors = [now.get(node, node) for node in inputs]
     added: dict[fx.Node, fx.Node] = {}
     orders = [memory_order(node.meta["val"]) or () for node in region.results]
     results = [node.meta["val"].permute(order) for node, order in zip(region.results, orders, strict=True)]
-    declare(recipe.digest, [node.meta["val"] for node in tensors], results)
+    declare(name.partition(".")[0], [node.meta["val"] for node in tensors], results)
     with graph.inserting_after(region.nodes[-1]):
-        call = graph.call_function(REGION, (tensors, f"{recipe.digest}.{name}"))
+        call = graph.call_function(REGION, (tensors, name))
     call.meta = {**region.nodes[-1].meta, "val": results}
     call.meta.pop("eager_input_vals", None)  # of the node whose place it takes
     with graph.inserting_before(call.next):

@@ -12,11 +12,12 @@ from typing import Any, Final
 import torch
 
 from treadle.errors import TORCH_VERSION, TreadleError
-from treadle.torch.settings import settings_of
+from treadle.torch.settings import Rest, Settings, settings_of
 
 OLDEST: Final = (2, 9)
 """Of PyTorch's versions, the first with all that is used here."""
 _HOME: Final = "treadle.torch.dynamo"
+_EAGER: Final = "treadle.torch.eager"
 
 
 def backend(gm: Any, example_inputs: list[Any], *, mode: str | None = None, options: Mapping[str, Any] | None = None) -> Callable[..., Any]:
@@ -27,12 +28,9 @@ def backend(gm: Any, example_inputs: list[Any], *, mode: str | None = None, opti
     supported the graph is Inductor's alone: a warning, or TR124 where "treadle.strict" is set.
     """
     settings, theirs = settings_of(options, mode)
-    if not (reason := lacking()):
+    if not (reason := lacking(settings.rest)):
         return import_module(_HOME).compiled(gm, example_inputs, settings, mode, theirs)
-    refusal = TreadleError(TORCH_VERSION, found=torch.__version__, reason=reason, oldest=".".join(map(str, OLDEST)))
-    if settings.strict:
-        raise refusal
-    warnings.warn(f"{refusal.code}: {refusal.message}; {refusal.fix}", stacklevel=2)
+    refuse(reason, settings)
     if settings.rest == "eager":
         return gm.forward
     from treadle.torch.inductor import inductor
@@ -40,13 +38,28 @@ def backend(gm: Any, example_inputs: list[Any], *, mode: str | None = None, opti
     return inductor(gm, example_inputs, mode, theirs)
 
 
-def lacking() -> str:
-    """Why this PyTorch is not supported; "" where it is."""
+def refuse(reason: str, settings: Settings) -> None:
+    """Say why this PyTorch is not supported: a warning, or TR124 where the settings are strict."""
+    refusal = TreadleError(TORCH_VERSION, found=torch.__version__, reason=reason, oldest=".".join(map(str, OLDEST)))
+    if settings.strict:
+        raise refusal
+    warnings.warn(f"{refusal.code}: {refusal.message}; {refusal.fix}", stacklevel=2)
+
+
+def lacking(rest: Rest = "inductor") -> str:
+    """Why this PyTorch is not supported; "" where it is, as far as is known before a graph is looked at."""
     version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
     if version < OLDEST:
         return "it is too old"
+    for name in (_HOME, *([_EAGER] if rest == "eager" else [])):
+        if isinstance(found := load(name), str):
+            return found
+    return ""
+
+
+def load(name: str) -> Any:
+    """A module that uses what not all versions of PyTorch have; where this one lacks some of it, what to say about it."""
     try:
-        import_module(_HOME)
+        return import_module(name)
     except (ImportError, AttributeError) as missing:
         return f"it lacks what is used of its compiler: {missing}"
-    return ""

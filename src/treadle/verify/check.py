@@ -20,6 +20,7 @@ from treadle.verify.plain_arithmetic import in_terms_of, with_plain_arithmetic
 from treadle.verify.program import Program
 from treadle.verify.scalars import scalar_function
 from treadle.verify.symbols import Form
+from treadle.verify.told_numbers import with_told_numbers
 from treadle.verify.trace import Tracer
 from treadle.verify.trace_state import State, Undecided
 from treadle.verify.unknowns import Unknown
@@ -42,6 +43,8 @@ SHARE_OF_FAR = 4
 """That run may take such a part of the steps of all."""
 SHARE_OF_COUNTED = 4
 """Where steps of loops are sizes, a proof for any number of iterations is tried with such a part of the effort."""
+TOLD = 3 / 4
+"""Where loops carry numbers of iterations, that part is for the proof in which they are told, the rest for one without."""
 _AFTER = {"V5": 1, "V8": 2}  # a race explains more than the stall or the unwritten bytes that come of it
 Executions = dict[int, dict[tuple[tuple[int, int, int], ...], None]]
 
@@ -64,13 +67,19 @@ def prove(
         return _verdict(kernel, spec, max_findings, effort, stores=stores)
 
 
-def _verdict(kernel: tile.KernelOp, spec: TargetSpec | None, max_findings: int, effort: int, *, stores: bool) -> Verdict:
+def _verdict(kernel: tile.KernelOp, spec: TargetSpec | None, max_findings: int, effort: float, *, stores: bool) -> Verdict:
     program = Program(kernel, spec, stores=stores)
     if not has_shared_state(program):
         return Verdict(assumptions=assumptions_of(program))
     if (found := with_plain_arithmetic(program)) is not None:
         plain, origins = found
         return in_terms_of(kernel, plain, origins, _verdict(plain, spec, max_findings, effort, stores=stores))
+    if (told := with_told_numbers(program)) is not None:
+        clone, origins = told
+        verdict = in_terms_of(kernel, clone, origins, _verdict(clone, spec, max_findings, effort * TOLD, stores=stores))
+        if verdict.is_proven or verdict.findings:
+            return verdict
+        effort *= 1 - TOLD
     if (counted := with_counted_loops(program)) is not None:
         verdict = Proof(Program(counted, spec, stores=stores), 1, effort / SHARE_OF_COUNTED).verdict()
         if verdict.is_proven:

@@ -4,7 +4,7 @@ Every decision of a run says for which values it falls the same way. Loops may b
 run's state was seen to repeat: `Pump`s. A class is the conjunction.
 """
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
@@ -94,19 +94,32 @@ class Class:
 
     def holds(self, values: Sequence[int]) -> bool:
         """Whether these values of the unknowns belong to the class."""
-        value = self.atoms.value
-        if any(value(terms, constant, values) < 0 for terms, constant in self._not_negative):
-            return False
-        sums = [(value(*form, values), rounds) for form, rounds in self._equations]
+        return not self.others([tuple(values)])
+
+    def others(self, all_values: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
+        """Those of these values of the unknowns that do not belong to the class."""
+        least = self._least()
+        return [values for values in all_values if not self._holds(values, least)]
+
+    def _holds(self, values: Sequence[int], least: Mapping[Terms, int]) -> bool:
+        value, known = self.atoms.value, dict(enumerate(values))
+        for terms, constant in least.items():
+            if value(terms, constant, known) < 0:
+                return False
+        sums = [(value(*form, known), rounds) for form, rounds in self._equations]
         return all(total == 0 for total, rounds in sums if not rounds) and _solvable([s for s in sums if s[1]], {})
+
+    def _least(self) -> dict[Terms, int]:
+        """The inequalities, of those that differ by a number the one that says all."""
+        least: dict[Terms, int] = {}
+        for terms, constant in self._not_negative:
+            least[terms] = min(constant, least.get(terms, constant))
+        return least
 
     def text(self, names: Sequence[str]) -> str:
         """The class as a condition in the notation of integer sets."""
         text = self.atoms.text
-        least: dict[Terms, int] = {}
-        for terms, constant in self._not_negative:
-            least[terms] = min(constant, least.get(terms, constant))
-        parts = [f"{text(*form, names)} >= 0" for form in least.items()]
+        parts = [f"{text(*form, names)} >= 0" for form in self._least().items()]
         pumps: dict[int, None] = {}
         for form, rounds in self._equations:
             total = " + ".join(f"{each} * k{pump}" for pump, each in rounds) or "0"
@@ -184,7 +197,7 @@ class UncoveredList:
 
     def remove(self, covered: Class) -> None:
         """Leave out the members of a class."""
-        self._values = [v for v in self._values if not covered.holds(v)]
+        self._values = covered.others(self._values)
 
 
 class TooHard(Exception):
@@ -230,12 +243,13 @@ class UncoveredSet:
         """The least of small ones, else one nearly as small as any: to find the least of numbers that are not small takes minutes, of which
         isl counts nothing.
         """
-        found = self._values(self._within(-SMALL, SMALL).lexmin())
-        return found or self._values(self._within(-LARGER, LARGER)) or self._nearly_least()
+        if (found := self._values(self._within(-SMALL, SMALL).lexmin())) is not None:
+            return found
+        found = self._values(self._within(-LARGER, LARGER))
+        return self._nearly_least(self._values(self._left), LARGER) if found is None else self._nearly_least(found, SMALL)
 
-    def _nearly_least(self) -> tuple[int, ...] | None:
+    def _nearly_least(self, found: tuple[int, ...] | None, empty: int) -> tuple[int, ...] | None:
         """Of large ones: a loop's length stands for itself and longer ones, so that each shorter one would be a class of its own."""
-        found, empty = self._values(self._left), LARGER
         while found is not None and (bound := max(map(abs, found)) + 1) > empty + empty // NEARLY:
             middle = max(empty + empty // NEARLY, int((empty * bound) ** 0.5))
             if (smaller := self._values(self._within(-middle, middle))) is None:

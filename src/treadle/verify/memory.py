@@ -100,9 +100,10 @@ class Memory:
         found = self._places[region] = _Place(region)
         for home in self.geometry.neighbours(region.buffer):
             for other in self._homes.get(home, ()):
-                if self.overlaps(region, other.region):
-                    found.near.append(other)
-                    other.near.append(found)
+                if not self.overlaps(region, other.region):
+                    continue
+                found.near.append(other)
+                other.near.append(found)
                 if home is not region.buffer:
                     continue
                 if self.overlaps.within(other.region, region):

@@ -8,7 +8,7 @@ saved there. And where two runs have the same state and the same nodes left, wha
 from collections.abc import Sequence
 
 from treadle.verify.clocks import Agent, Frame, Restore
-from treadle.verify.events import LoopNode, Node, RolesNode, Trace
+from treadle.verify.events import LoopNode, Node, RolesNode, Segment, Trace
 
 Ended = tuple[int, int, int, tuple[tuple[int, int, int], ...]]
 """An execution of a loop that is over: the strand, the frame's place among its frames, the loop's node, what repeated in it."""
@@ -63,6 +63,16 @@ class Moment:
             found.append((row, here))
         return found
 
+    def cycle_on(self, nodes: list[Node], standing: list[tuple[tuple[int, ...], Frames]]) -> tuple[Jump, ...]:
+        """The cycle, where the loops that go on in it repeat the same there; where one begins alike, what comes may be another."""
+        pairs = [(self.frames[number][depth], standing[number][1][depth]) for number, depth, _ in self.cycle]
+        return self.cycle if all(_repeated(nodes, one) == _repeated(nodes, other) for one, other in pairs) else ()
+
+
+def _repeated(nodes: list[Node], frame: Frame) -> tuple[tuple[int, ...], ...]:
+    node = nodes[frame.loop]
+    return node.segments[frame.segment].iterations if isinstance(node, LoopNode) else ()
+
 
 def frames_on(nodes: list[Node], frames: Frames, row: tuple[int, ...], *, is_blocked: bool) -> Frames | None:
     """The frames with which another row comes by the same place; None where it does not."""
@@ -86,11 +96,17 @@ def frames_on(nodes: list[Node], frames: Frames, row: tuple[int, ...], *, is_blo
             return None
         segment, same = node.segments[inner.segment], before.segments[inner.segment]
         left = inner.left + segment.length - same.length
-        is_same = segment.iterations == same.iterations and segment.first == same.first and segment.stretch == same.stretch
+        is_same = segment.first == same.first and segment.stretch == same.stretch and _begins_as(segment, same, inner.number - same.first)
         if not is_same or left < 1 or node.segments[: inner.segment] != before.segments[: inner.segment]:
             return None
         row = segment.iterations[inner.iteration]
     return tuple(found)
+
+
+def _begins_as(segment: Segment, other: Segment, done: int) -> bool:
+    """Whether so many iterations of two segments are the same; of those that may be longer, all. The one at work is not compared."""
+    one, same = segment.iterations, other.iterations
+    return one == same or (segment.stretch < 0 and done < min(len(one), len(same)) and one[:done] == same[:done])
 
 
 def have_same_rest(nodes: list[Node], one: Moment, other: Moment, *, with_numbers: bool) -> bool:

@@ -6,7 +6,9 @@ minima and maxima, selections.
 
 from math import lcm
 
+from treadle.ir.ancestry import ancestors
 from treadle.ir.core import Operation, SSAValue
+from treadle.ir.dialects import scf
 from treadle.records import Record
 from treadle.verify.linear_forms import Linear, LinearForms, add
 from treadle.verify.scalars import INDEX_BITS, constant_value, is_narrow, width_of
@@ -73,6 +75,8 @@ def pieces(forms: LinearForms, value: SSAValue) -> Pieces | None:
         case _ if op.name in _CASTS and width_of(op.operands[0].type) >= INDEX_BITS:
             return pieces(forms, op.operands[0])
         case _ if op.name in _EXTREMES:
+            if not any(isinstance(around, scf.ForOp) for around in ancestors(op)):
+                return plain  # which one it is, the class shares already
             one, other = pieces(forms, op.operands[0]), pieces(forms, op.operands[1])
             apart = _sum(one, other, -1)
             if one is None or other is None or apart is None:

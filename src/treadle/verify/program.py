@@ -10,7 +10,7 @@ from typing import TypeVar, cast
 from treadle.dialects import pipe, sync, tile
 from treadle.dialects.agents import roles_of, split_of
 from treadle.dialects.effects import Effect, HasEffects
-from treadle.dialects.global_arrays import accessed_pointers
+from treadle.dialects.global_arrays import pointers_of
 from treadle.dialects.tile_attributes import PointerType, is_shared
 from treadle.ir.core import Block, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
@@ -190,8 +190,9 @@ class Program:
 
         An update reads what it writes.
         """
-        readers, writers = accessed_pointers(self.kernel)
-        updates = [effect.resource.owner for effects in self._effects.values() for effect in effects if effect.update]
+        effects = [effect for effects in self._effects.values() for effect in effects]
+        readers, writers = pointers_of(effects)
+        updates = [effect.resource.owner for effect in effects if effect.update]
         readers |= {view.pointer for view in updates if isinstance(view, tile.ViewOp)}
         return writers if stores else readers & writers, writers - readers
 

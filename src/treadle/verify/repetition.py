@@ -92,10 +92,10 @@ def _outermost(agents: list[Agent]) -> list[tuple[int, ...]]:
     return [next(((frame.loop, frame.left) for frame in agent.frames if frame.loop >= 0), ()) for agent in agents]
 
 
-def _distance(moment: Moment, standing: list[tuple[tuple[int, ...], Frames]]) -> tuple[int, int]:
+def _distance(cycle: tuple[Jump, ...], standing: list[tuple[tuple[int, ...], Frames]]) -> tuple[int, int]:
     """How far a run is at a moment: nodes of outermost rows that it came to, and the iterations left of the loops there, negative."""
-    steps = {(number, depth): step for number, depth, step in moment.cycle}
-    rounds = min([(standing[number][1][depth].left - 1) // step for number, depth, step in moment.cycle], default=0)
+    steps = {(number, depth): step for number, depth, step in cycle}
+    rounds = min([(standing[number][1][depth].left - 1) // step for number, depth, step in cycle], default=0)
     left = 0
     for number, (_, frames) in enumerate(standing):
         outer = next((depth for depth, frame in enumerate(frames) if frame.loop >= 0), None)
@@ -131,14 +131,17 @@ class Repetitions:
 
     def come_by(self, trace: Trace) -> bool:
         """Begin a run over a trace at the last moment that was saved of one which it comes by; False where there is none."""
-        best: tuple[tuple[int, int], Moment, list[tuple[tuple[int, ...], Frames]]] | None = None
+        best: tuple[tuple[int, int], Moment, list[tuple[tuple[int, ...], Frames]], tuple[Jump, ...]] | None = None
         for moment in self._saved:
             standing = moment.on(self.nodes, trace) if moment.taken_over.isdisjoint(trace.open_loops) else None
-            if standing is not None and (best is None or _distance(moment, standing) >= best[0]):
-                best = _distance(moment, standing), moment, standing
+            if standing is None:
+                continue
+            cycle = moment.cycle_on(self.nodes, standing)
+            if best is None or _distance(cycle, standing) >= best[0]:
+                best = _distance(cycle, standing), moment, standing, cycle
         if best is None:
             return False
-        _, moment, standing = best
+        _, moment, standing, cycle = best
         self.begin(trace)
         self._taken_over.update(moment.taken_over)
         if moment.restore is not None:
@@ -147,8 +150,8 @@ class Repetitions:
             agent.row, agent.frames = row, list(frames)
         self.log, self._path = moment.log[: moment.at], moment.path
         agents = self.cluster.active
-        if moment.cycle and self._may_take_over(moment.inside):
-            self._leave_out(moment.state, agents, moment.cycle, moment.inside)
+        if cycle and self._may_take_over(moment.inside):
+            self._leave_out(moment.state, agents, cycle, moment.inside)
         self.turned()
         self._progress = _outermost(agents)
         return True
@@ -252,7 +255,7 @@ class Repetitions:
     def _keep(self, moment: Moment, agents: list[Agent]) -> None:
         """Save a moment that runs over longer or shorter loops may begin at: one for each iteration of outermost loops."""
         outer = _outermost(agents)
-        if outer == self._progress or not any(self._is_open(frame) for agent in agents for frame in agent.frames):
+        if outer == self._progress or not any(frame.loop >= 0 for agent in agents for frame in agent.frames):
             return
         self._progress = outer
         if len(self._saved) == MAX_SAVED:

@@ -187,11 +187,12 @@ def _count_in(op: tile.CountInOp, spec: TargetSpec) -> None:
 
 def _check_operands(op: Operation) -> None:
     for value in op.operands:
-        if isinstance(value.type, builtin.MemRefType):
+        kind = type(value.type)
+        if kind is builtin.MemRefType:
             if not isinstance(value.owner, _MEMORY):
                 fix = "carry the number of a slot instead, and pick it with pipe.slot"
                 raise Misuse("the memory it names is chosen by a branch or carried by a loop", fix)
-        elif isinstance(value.type, builtin.TensorType):
+        elif kind is builtin.TensorType:
             _check_tile(op, value)
 
 

@@ -150,15 +150,15 @@ class Atoms:
                 work += [inner for inner, _ in self._quotients[atom - self.unknowns][0].terms]
         return found
 
-    def value(self, terms: Terms, constant: int, values: Sequence[int]) -> int:
-        """The value of a form for these values of the unknowns."""
+    def value(self, terms: Terms, constant: int, values: dict[int, int]) -> int:
+        """The value of a form for these values of the unknowns, by their numbers; those of quotients are added to them."""
         total = constant
         for atom, count in terms:
-            if atom < self.unknowns:
-                total += count * values[atom]
-            else:
+            known = values.get(atom)
+            if known is None:
                 form, divisor = self._quotients[atom - self.unknowns]
-                total += count * (self.value(form.terms, form.constant, values) // divisor)
+                known = values[atom] = self.value(form.terms, form.constant, values) // divisor
+            total += count * known
         return total
 
     def text(self, terms: Terms, constant: int, names: Sequence[str]) -> str:

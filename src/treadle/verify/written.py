@@ -17,6 +17,8 @@ class Written:
     def __init__(self, geometry: Geometry) -> None:
         self.geometry = geometry
         self._regions: dict[Home, dict[Region, Overlays]] = {}
+        self._covered: dict[Region, bool] = {}
+        """What is covered by several regions where nothing is written over any: that is so until another one is written."""
 
     def note(self, agent: Agent, access: Access, *, is_sure: bool = True) -> None:
         """A write. One that is not sure to happen only takes away what others wrote to the same bytes through other buffers."""
@@ -26,6 +28,8 @@ class Written:
             return
         written = self._regions.setdefault(region.buffer, {})
         overlays = written.get(region)
+        if overlays or overlays is None:
+            self._covered.clear()
         if overlays is None:
             for other in [r for r in written if overlaps.within(r, region)]:
                 del written[other]
@@ -39,6 +43,7 @@ class Written:
         for home in self.geometry.neighbours(region.buffer):
             if home is not region.buffer and (others := self._regions.get(home)):
                 for other in [r for r in others if overlaps(r, region)]:
+                    self._covered.clear()
                     if access.part is None:
                         del others[other]
                     else:
@@ -51,7 +56,12 @@ class Written:
             return False
         if (overlays := written.get(access.region)) is not None:
             return not overlays or not self._is_lost(agent, access, overlays)
-        return is_covered(access.region.box, [r.box for r, overlays in written.items() if not self._is_lost(agent, access, overlays)])
+        found = self._covered.get(access.region)
+        if found is None:
+            found = is_covered(access.region.box, [r.box for r, overlays in written.items() if not self._is_lost(agent, access, overlays)])
+            if not any(written.values()):
+                self._covered[access.region] = found
+        return found
 
     def _is_lost(self, agent: Agent, access: Access, overlays: Overlays) -> bool:
         return any(writer is agent or self.geometry.parts_meet(writer, over, agent, access) for writer, over in overlays)
@@ -61,6 +71,7 @@ class Written:
         kept = {home: {region: dict(overlays) for region, overlays in written.items()} for home, written in self._regions.items()}
 
         def restore() -> None:
+            self._covered.clear()
             self._regions = {home: {region: dict(overlays) for region, overlays in written.items()} for home, written in kept.items()}
 
         return restore

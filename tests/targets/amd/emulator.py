@@ -225,18 +225,47 @@ def _read_nothing_out_of_bounds(module: Any) -> None:
             module._INST_HANDLERS[kind] = names["_compile_mubuf"]
 
 
+_NARROW_LOADS = {
+    **dict.fromkeys(("BUFFER_LOAD_UBYTE", "BUFFER_LOAD_U8"), (1, "")),
+    **dict.fromkeys(("BUFFER_LOAD_USHORT", "BUFFER_LOAD_U16"), (2, "")),
+    **dict.fromkeys(("BUFFER_LOAD_UBYTE_D16", "BUFFER_LOAD_D16_U8"), (1, "low")),
+    **dict.fromkeys(("BUFFER_LOAD_UBYTE_D16_HI", "BUFFER_LOAD_D16_HI_U8"), (1, "high")),
+    **dict.fromkeys(("BUFFER_LOAD_SHORT_D16", "BUFFER_LOAD_D16_B16"), (2, "low")),
+    **dict.fromkeys(("BUFFER_LOAD_SHORT_D16_HI", "BUFFER_LOAD_D16_HI_B16"), (2, "high")),
+}
+"""Of CDNA and RDNA: the bytes that a lane loads, and the half of the register that they go to, the other one staying ("": all of it)."""
+
+
 def _load_by_descriptors(module: Any) -> None:
-    """Loads of words by descriptors of raw buffers on RDNA: zero where an offset lies beyond the descriptor's size."""
+    """Loads by descriptors of raw buffers, of words on RDNA and of parts of words on all: zero where an offset lies beyond the
+    descriptor's size.
+    """
     number, types, wide = module._c, module.dtypes, module._u64
+    usual = module._INST_HANDLERS[module.irc.MUBUF]
+
+    def placed(word: Any, place: Any, size: int, half: str, before: Any) -> Any:
+        """What a register holds behind a load of `size` bytes of a word, or of the word."""
+        if size == 4:
+            return word
+        shift = (place & module.UOp.const(3, types.uint64)).cast(types.uint32) * number(8)
+        value = (word >> shift) & number((1 << 8 * size) - 1)
+        if not half:
+            return value
+        low = half == "low"
+        return (before & number(0xFFFF0000 if low else 0xFFFF)) | (value if low else value * number(1 << 16))
 
     def compiled(inst: Any, ctx: Any) -> Any:
         name, kind, mask = module._op_name(inst), type(inst), ctx.rexec()
         words = {"BUFFER_LOAD_B32": 1, "BUFFER_LOAD_B64": 2, "BUFFER_LOAD_B96": 3, "BUFFER_LOAD_B128": 4}.get(name, 0)
-        if not words or inst.idxen or inst.tfe:
+        size, half = (4, "") if words else _NARROW_LOADS.get(name, (0, ""))
+        words = words or 1
+        if kind is module.irc.MUBUF and size in (0, 4):
+            return usual(inst, ctx)
+        if not size or inst.idxen or getattr(inst, "tfe", 0) or getattr(inst, "lds", 0):
             raise NotImplementedError(f"{inst} in the emulator")
         first = ctx.inst_field(kind.srsrc) * number(4) if hasattr(kind, "srsrc") else ctx.inst_field(kind.rsrc)
         base = wide(ctx.rsgpr_dyn(first), ctx.rsgpr_dyn(first + number(1))) & module.UOp.const(0xFFFFFFFFFFFF, types.uint64)
-        size, common = ctx.rsgpr_dyn(first + number(2)), ctx.inst_field(kind.soffset)
+        extent, common = ctx.rsgpr_dyn(first + number(2)), ctx.inst_field(kind.soffset)
         constant = common >= number(SCALAR_REGISTERS)  # the register that is always 0 (124), and on RDNA3 numbers (128 and on)
         shared = constant.where((common > number(128)).where(common - number(128), number(0)), ctx.rsgpr_dyn(common))
         lane = ctx.range()
@@ -246,15 +275,19 @@ def _load_by_descriptors(module: Any) -> None:
         into, found = ctx.inst_field(kind.vdata), []
         for word in range(words):
             place = own + module.UOp.const(4 * word, types.uint64) + shared.cast(types.uint64)
-            reads = module._lane_active(mask, lane) & (place + module.UOp.const(3, types.uint64) < size.cast(types.uint64))
+            reads = module._lane_active(mask, lane) & (place + module.UOp.const(size - 1, types.uint64) < extent.cast(types.uint64))
             at = (reads.where(base + place, module.UOp.const(0, types.uint64)) >> module.UOp.const(2, types.uint64)).cast(types.int64)
-            found.append(ctx.wvgpr_dyn(into + number(word), lane, reads.where(ctx.vmem.index(at.valid(reads)).load(), number(0)), mask))
+            loaded, register = reads.where(ctx.vmem.index(at.valid(reads)).load(), number(0)), into + number(word)
+            read, write = (ctx.raccvgpr_dyn, ctx.waccvgpr_dyn) if getattr(inst, "acc", 0) else (ctx.rvgpr_dyn, ctx.wvgpr_dyn)
+            before = read(register, lane) if half else number(0)
+            found.append(write(register, lane, placed(loaded, base + place, size, half, before), mask))
         return module.UOp.sink(module.UOp.group(*found).end(lane), *ctx.inc_pc())
 
     formats = importlib.import_module("tinygrad.renderer.amd")._load_formats()
     for name, kind in (("rdna3", module.ir3.MUBUF), ("rdna4", module.ir4.VBUFFER)):
         formats[name].append(kind)
         module._INST_HANDLERS[kind] = compiled
+    module._INST_HANDLERS[module.irc.MUBUF] = compiled
 
 
 def _load_halves_at_odd_addresses(module: Any) -> None:

@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 from generators.attention_texts import AttentionText
 from language.attention_problems import Problem
+from paged_decode import attend_to_part
+from paged_decode import problem as pages
 from targets.amd import emulator
+from targets.amd.test_language import emulate
 from transforms.attention_kernels import check, lowered
 
 needs_emulator = pytest.mark.skipif(bool(emulator.missing()), reason=emulator.missing() or "-")
@@ -37,10 +40,28 @@ def test_ragged_lengths(causal: bool) -> None:
 
 @needs_emulator
 @pytest.mark.parametrize(
-    "problem", [AttentionText((2,), 19, 37, 32, 32), AttentionText((1, 2), 40, 70, 24, 40, is_causal=True, shared=2)], ids=str
+    "problem",
+    [
+        AttentionText((2,), 19, 37, 32, 32),
+        AttentionText((1, 2), 40, 70, 24, 40, is_causal=True, shared=2),
+        AttentionText((1,), 150, 150, 32, 32, is_causal=True, window=20),
+    ],
+    ids=str,
 )
 def test_text(problem: AttentionText) -> None:
-    """The kernel that linalg text becomes."""
+    """The kernel that linalg text becomes. Within windows, rows see none of the first keys of their tile."""
     module = lowered(problem, "gfx942")
     program = emulator.EmulatedProgram(module, "gfx942", "forward", emulator.compile_kernels(module, "gfx942"))
     check(program(*problem.arrays())[0], problem)
+
+
+@needs_emulator
+@pytest.mark.parametrize("page", [16, 5])
+def test_pages(page: int) -> None:
+    """Keys and values that a table places: copied by the page, or gathered."""
+    *given, want = pages(np.random.default_rng(page), 2, 1, 2, page, (37, 20), 32)
+    q, k, v, table, lengths = given
+    o, lse = np.full((1, 2, 1, 2, 32), np.nan, np.float32), np.full((1, 2, 1, 2), np.nan, np.float32)
+    arrays = (q.reshape(2, 1, 2, 32), k, v, table, lengths, o, lse)
+    emulate(attend_to_part, (1, 1, 2), "gfx942", *arrays, 64, 32**-0.5, page, 32, 16, 16, pipeline_stages=1)
+    np.testing.assert_allclose(o.reshape(want.shape), want, atol=3e-3)

@@ -23,11 +23,13 @@ pytestmark = [
 ]
 
 
-def emulate(kernel: Kernel, grid: tuple[int, ...], target: str, *arguments: Any, order: str = "shuffled", **named: Any) -> None:
+def emulate(
+    kernel: Kernel, grid: tuple[int, ...], target: str, *arguments: Any, order: str = "shuffled", pipeline_stages: int = -1, **named: Any
+) -> None:
     """Run a launch's machine code on arrays without gaps, which it changes."""
     form, arrays, numbers = kernel[grid]._resolved(arguments, named, 4, 4)
     built = build(kernel.function, form)
-    module = scheduled(read_source(built.module, "tile"), target, CompileOptions(), None)
+    module = scheduled(read_source(built.module, "tile"), target, CompileOptions(pipeline_stages=pipeline_stages), None)
     (compiled,) = emulator.compile_kernels(module, target).values()
     sizes = [(array.shape, [s // array.itemsize for s, c in zip(array.strides, kind.layout.strides, strict=True) if c is None])
              for array, (_, kind) in zip(arrays, form.arrays, strict=True)]  # fmt: skip

@@ -46,7 +46,7 @@ def is_right(program: programs.Program, module: builtin.ModuleOp, target: str, o
         assert (found == program.expected()).all()
 
 
-REQUESTS = [("async", 3, 2), ("async", 4, 1), ("async", 5, 4), ("stream", 4, 1), ("stream", 4, 2), ("stream", 4, 3)]
+REQUESTS = [("async", 3, 2), ("async", 4, 1), ("async", 5, 4), ("stream", 4, 1), ("stream", 4, 2), ("stream", 4, 3), ("stream", 5, 2)]
 
 
 @pytest.mark.skipif(bool(emulator.missing()), reason=emulator.missing() or "-")

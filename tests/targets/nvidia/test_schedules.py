@@ -164,6 +164,7 @@ def test_cp_async_copies_are_wide_and_clipped() -> None:
     odd = backend("sm_90a").emit(cp_async_ring(130, 130, 201)).llvm_text
     assert "cp.async.cg" not in odd and "cp.async.ca" not in odd  # such rows begin at no multiple of 4 bytes: loaded and shifted into place
     assert odd.count("ld.global.nc.v4.b32") == 48 and "fshr" in odd
+    assert "@p prefetch.global.L2" in odd and "prefetch" not in narrow  # what is waited for in each step is asked for ahead
     assert "cp.async.cg.shared.global [$0], [$1], 16;" in compiled("cp_async").emitted.llvm_text
     assert compiled("cp_async").facts.instructions["LDGSTS"] == 24
 

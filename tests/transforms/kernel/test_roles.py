@@ -143,6 +143,35 @@ def test_clusters_share_what_their_tiles_have_in_common(m: int, n: int, k: int, 
     assert not is_right(kernel), "the other workgroup's consumers hold the slot too"
 
 
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize(("m", "n", "k", "groups"), [(200, 200, 200, 1), (250, 328, 264, 2)])
+def test_clusters_along_columns_share_rows(m: int, n: int, k: int, groups: int, late: bool) -> None:
+    options = CompileOptions(tile=(64, 64, 64), warps=(4, 1), consumer_warpgroups=groups, num_stages=3, group_m=1)
+    kernel = kernel_of(m, n, k, options, workgroups=4, cluster=2, shares_rows=True, deferred_store=late)
+    assert kernel.cluster_size() == 2
+    copies = [op for op in kernel.walk() if isinstance(op, tile.CopyOp)]
+    assert [op.multicast_ranks() for op in copies] == [(0, 1)] * groups + [()]
+    assert [tile.memref_type(op.destination).get_shape() for op in copies] == [(32, 64)] * groups + [(64, 64)]
+    check(kernel, m, n, k)
+    for op in list(kernel.walk()):
+        if isinstance(op, sync.ArriveOp) and op.peer_ranks():
+            op.properties.pop("peers")
+    assert not is_right(kernel), "the other workgroup's consumers hold the slot too"
+
+
+@pytest.mark.parametrize("rows", [False, True])
+@pytest.mark.parametrize("late", [False, True])
+def test_clusters_of_tiles_that_are_no_whole_clusters(rows: bool, late: bool) -> None:
+    m, n, k = (200, 136, 72) if rows else (136, 200, 72)
+    options = CompileOptions(
+        tile=(64, 64, 64), warps=(4, 1), num_stages=3, cluster=2, group_m=1 if rows else 2, deferred_store=late, persistent="never"
+    )
+    kernel = kernel_of(m, n, k, options, workgroups=0)
+    assert kernel.cluster_size() == 2
+    assert kernel.grid_text() == ("16", "1", "1")
+    check(kernel, m, n, k)
+
+
 @pytest.mark.parametrize(("m", "n", "k", "narrow", "workgroups"), [(330, 520, 72, 96, 4), (120, 392, 200, 96, 2), (330, 616, 72, 120, 4)])
 def test_tiles_of_two_widths(m: int, n: int, k: int, narrow: int, workgroups: int) -> None:
     kernel = mixed_kernel(m, n, k, narrow, workgroups)

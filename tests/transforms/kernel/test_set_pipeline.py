@@ -43,7 +43,7 @@ def test_depth_is_chosen_by_shared_memory() -> None:
     assert decided(wide, SetPipelinePass())[0] == [Request(4, "async")]
 
 
-AHEAD = Request(4, "stream", reads_ahead=True, unroll=2)
+AHEAD = Request(5, "stream", reads_ahead=True, unroll=2)
 
 
 def test_shared_memory_is_read_ahead_where_registers_hold_it_twice() -> None:
@@ -62,6 +62,24 @@ def test_shared_memory_is_read_ahead_where_registers_hold_it_twice() -> None:
     deep = kernel_texts.matmul(512, 512, 512, target="gfx942", tile=(128, 128, 128), **FEW)
     assert decided(deep, SetPipelinePass())[0] == [Request(2, "stream")], "two slots do not fit shared memory"
     assert decided(MFMA, SetPipelinePass(tail="guarded"))[0] == [Request(2, "stream", tail="guarded")]
+
+
+@pytest.mark.parametrize(
+    ("k", "tile", "warps", "instruction", "target", "stages"),
+    [
+        (256, (64, 64, 32), (2, 2), "mfma_16x16x16_f32_f16", "gfx942", 5),
+        (255, (64, 64, 32), (2, 2), "mfma_16x16x16_f32_f16", "gfx942", 5),
+        (224, (64, 64, 32), (2, 2), "mfma_16x16x16_f32_f16", "gfx942", 4),  # seven steps leave one trip of two
+        (2048, (256, 256, 32), (4, 2), "mfma_16x16x16_f32_f16", "gfx942", 4),  # one step is longer than two latencies
+        (2048, (32, 32, 32), (2, 2), "wmma12_16x16x16_f32_f16", "gfx1201", 5),
+        (2048, (64, 64, 64), (2, 2), "wmma12_16x16x16_f32_f16", "gfx1201", 4),  # registers hold one step's loads
+    ],
+)
+def test_loads_run_two_steps_ahead_of_short_steps(
+    k: int, tile: tuple[int, int, int], warps: tuple[int, int], instruction: str, target: str, stages: int
+) -> None:
+    text = kernel_texts.matmul(512, 512, k, target=target, instruction=instruction, tile=tile, warps=warps)
+    assert decided(text, SetPipelinePass())[0] == [Request(stages, "stream", reads_ahead=True, unroll=2)]
 
 
 def test_options_override() -> None:
@@ -150,5 +168,5 @@ def test_explained_on_the_way_through_the_compiler() -> None:
         told[stages] = [r.text for r in found.remarks if r.pass_name in ("set-pipeline", "pipeline-loops")]
         assert ("pipelined = {stages" in found.stages["schedule"]) == (stages != 1)
     assert told[1] == []
-    assert [text.split(",")[0] for text in told[0]] == ["4 stages", "4 stages"]
+    assert [text.split(",")[0] for text in told[0]] == ["5 stages", "5 stages"]
     assert [text.split(",")[0] for text in told[3]] == ["3 stages", "3 stages"]

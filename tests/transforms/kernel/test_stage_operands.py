@@ -29,14 +29,15 @@ def test_a_ragged_operand_is_stored_by_the_threads() -> None:
 
 
 def test_register_instructions_read_fragments_step_by_step() -> None:
-    text = kernel_texts.matmul(512, 512, 512, target="gfx942", instruction="mfma_16x16x16_f32_f16", tile=(128, 128, 32), warps=(2, 2))
+    """Two instructions a step: lanes hold neighbours along k for both."""
+    text = kernel_texts.matmul(512, 512, 512, target="gfx942", instruction="mfma_16x16x16_f32_f16", tile=(128, 128, 64), warps=(2, 2))
     module = lowered(text, StageOperandsPass)
     step = ["tile.local_load", "tile.local_load", "tile.contract"]
     loads, stores = ["tile.load"] * 2, ["tile.local_store"] * 2
     assert skeleton(module, *OPS) == ["tile.alloc", "tile.alloc", "for", *loads, *stores, *step, *step, "end"]
     first, second = find(module, tile.ContractOp)
     assert second.accumulator is first.result
-    assert [tile.ints(op.offsets) for op in find(module, tile.LocalLoadOp)] == [(0, 0), (0, 0), (0, 16), (16, 0)]
+    assert [tile.ints(op.offsets) for op in find(module, tile.LocalLoadOp)] == [(0, 0), (0, 0), (0, 32), (32, 0)]
 
 
 def test_a_contraction_outside_loops() -> None:

@@ -57,9 +57,12 @@ _SCALED = {"exp2": "llvm.exp2", "log2.approximate": "llvm.log2"}
 ROW_LANES = 16
 """Lanes among which a move with data-parallel primitives (DPP) can exchange values."""
 
-_BUFFER_WORDS = (1, 2, 4)
+WORD = 32
+_BUFFER_BITS = (16, WORD, 2 * WORD, 4 * WORD)
 _OFFSET_BYTES = 1 << 16
 """That the offset in an instruction on shared memory reaches."""
+_ONE_FILE = 256
+"""Registers of a thread where accumulators have no file of their own."""
 _CLOCK_BITS = 32
 """A counter of fewer bits comes round too often to time a kernel by."""
 _TIMER_MHZ = 100
@@ -145,6 +148,7 @@ class AmdHooks(SimtHooks):
     def __init__(self, spec: TargetSpec, kernel: KernelOp) -> None:
         super().__init__(spec)
         self.cpu = spec.name
+        self.holds_many_places = spec.max_registers_per_thread > _ONE_FILE
         self._axes = {op.axis.value.data for op in kernel.body.walk() if isinstance(op, ProgramIdOp)}
         self._global_barriers = global_barriers(kernel)
         self._orders_global = False
@@ -307,12 +311,11 @@ class AmdHooks(SimtHooks):
         return b.intrinsic("llvm.amdgcn.readfirstlane.i32", I32, [value], attributes=["convergent"])
 
     def bounded_load(self, b: Builder, place: Place, type: str, predicate: Value) -> Value | None:
-        words, rest = divmod(bit_width(type), 32)
-        if not self.spec.buffer_flags or rest or words not in _BUFFER_WORDS:
+        if not self.spec.buffer_flags or (bits := bit_width(type)) not in _BUFFER_BITS:
             return None
         arguments = [place.start, Value("i16", "0"), i64(MAX_PLACE), i32(self.spec.buffer_flags)]
         descriptor = b.intrinsic("llvm.amdgcn.make.buffer.rsrc.p8.p1", "ptr addrspace(8)", arguments, pure=True)
-        result, suffix = (I32, "i32") if words == 1 else (vector(words, I32), f"v{words}i32")
+        result, suffix = (f"i{bits}", f"i{bits}") if bits <= WORD else (vector(bits // WORD, I32), f"v{bits // WORD}i32")
         own = b.select(predicate, place.own, i32(-MAX_PLACE))  # beyond every place, and no word of the load wraps around
         loaded = b.intrinsic(f"llvm.amdgcn.raw.ptr.buffer.load.{suffix}", result, [descriptor, own, place.common, i32(0)], flags="")
         return loaded if type == result else b.bitcast(loaded, type)

@@ -10,7 +10,7 @@ from typing import Literal
 from treadle.codegen.llvm_text import BF16, F16, F32, FALSE, I16, I32, I64, TRUE, Builder, Value, bit_width, i32, vector, zero
 from treadle.dialects.tile import ContractOp
 from treadle.errors import InternalError
-from treadle.layout.fragments import instruction_grid, instruction_positions, instruction_registers
+from treadle.layout.fragments import instruction_grid, instruction_positions, instruction_registers, packed
 from treadle.layout.tile_layout import TileLayout
 from treadle.machine import MatrixInstruction, TargetSpec
 from treadle.plan.contract_layouts import matrix_layouts
@@ -108,6 +108,20 @@ def _operand(ctx: KernelContext, registers: Sequence[Value], where: Sequence[int
     return b.bitcast(packed, type)
 
 
+def _packed_steps(tile: TileLayout, fragment: TileLayout, k_dim: int, row: MatrixInstruction) -> int:
+    """How many instructions' operands along k an operand's layout has packed."""
+    together = row.packed_steps
+    while together > 1 and packed(fragment, k_dim, together).lane != tile.lane:
+        together //= 2
+    return together
+
+
+def _one_of(registers: Sequence[int], number: int, count: int) -> Sequence[int]:
+    """One of `count` equal parts."""
+    size = len(registers) // count
+    return registers[number * size : (number + 1) * size]
+
+
 def emit_matrix(ctx: KernelContext, op: ContractOp, spec: TargetSpec) -> None:
     """All instructions of a contraction, k slowest: neighbouring instructions write different accumulators."""
     b = ctx.b
@@ -116,14 +130,18 @@ def emit_matrix(ctx: KernelContext, op: ContractOp, spec: TargetSpec) -> None:
     fragment_a, fragment_b, fragment_c = instruction_fragments(row)
     layout_a, layout_b, layout_c = ctx.layout(op.a), ctx.layout(op.b), ctx.layout(op.accumulator)
     left, right, accumulators = ctx.tile(op.a), ctx.tile(op.b), list(ctx.tile(op.accumulator))
-    steps = instruction_grid(layout_a, fragment_a)[1]
-    if steps != instruction_grid(layout_b, fragment_b)[0]:
+    together = _packed_steps(layout_a, fragment_a, 1, row)
+    packed_a, packed_b = packed(fragment_a, 1, together), packed(fragment_b, 0, together)
+    steps = together * instruction_grid(layout_a, packed_a)[1]
+    if together != _packed_steps(layout_b, fragment_b, 0, row) or steps != together * instruction_grid(layout_b, packed_b)[0]:
         raise InternalError(f"contraction of {op.a.type} and {op.b.type}: k differs")
     for k in range(steps):
         for m, n in instruction_positions(layout_c, fragment_c):
             where = instruction_registers(layout_c, fragment_c, (m, n))
-            x = _operand(ctx, left, instruction_registers(layout_a, fragment_a, (m, k)), intrinsic.operand)
-            y = _operand(ctx, right, instruction_registers(layout_b, fragment_b, (k, n)), intrinsic.operand)
+            held_a = instruction_registers(layout_a, packed_a, (m, k // together))
+            held_b = instruction_registers(layout_b, packed_b, (k // together, n))
+            x = _operand(ctx, left, _one_of(held_a, k % together, together), intrinsic.operand)
+            y = _operand(ctx, right, _one_of(held_b, k % together, together), intrinsic.operand)
             result = issue(b, intrinsic, x, y, ctx.pack([accumulators[register] for register in where]))
             ctx.counts.matrix_instructions += 1
             for register, value in zip(where, ctx.unpack(result), strict=True):

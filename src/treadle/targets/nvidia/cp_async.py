@@ -5,21 +5,29 @@ Who copies what is derived from the buffer: neighbouring threads take neighbouri
 """
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
-from treadle.codegen.llvm_text import I32, Value, i32
+from treadle.analysis.index_forms import form_of
+from treadle.codegen.llvm_text import I8, I32, Value, i32, i64
 from treadle.dialects.tile import CopyOp, ViewOp, ints, memref_type, shared_layout_of, view_strides
 from treadle.errors import InternalError
 from treadle.ir.core import SSAValue
-from treadle.layout.access import address_plan
+from treadle.ir.dialects import scf
+from treadle.ir.simplify import constant_index
+from treadle.layout.access import CoordinateGroup, address_plan
 from treadle.layout.shared_layout import SharedLayout
 from treadle.layout.tile_layout import TileLayout, blocked
 from treadle.layout.turned_copy import turned_pieces
+from treadle.targets.nvidia.global_access import prefetch
 from treadle.targets.nvidia.shifted_copies import GRANULE, ShiftedCopies
 from treadle.targets.simt.context import KernelContext
 from treadle.targets.simt.memory import Access, global_accesses
 from treadle.targets.simt.shared import SharedAddresses
 from treadle.targets.simt.threads import holds_first_copy
 from treadle.targets.simt.types import element_bytes
+
+STEPS_AHEAD = 2
+"""Steps of a loop by which the cache is asked for pieces ahead of their loads."""
 
 
 def _multiple(ctx: KernelContext, value: int | SSAValue) -> int:
@@ -100,7 +108,7 @@ def _issue(ctx: KernelContext, op: CopyOp, inner: int, tile: TileLayout, width: 
     b, pieces = ctx.b, _pieces(ctx, op, inner, tile, width)
     cache = "cg" if width == 16 else "ca"
     with b.when(holds_first_copy(ctx, tile)):
-        for target, source, inside, left in pieces():
+        for target, source, inside, left, _ in pieces():
             taken = b.select(inside, left, i32(0)) if inside.number != 1 else left
             text = f"cp.async.{cache}.shared.global [$0], [$1], {width}"
             if taken.number == width:
@@ -112,22 +120,65 @@ def _issue(ctx: KernelContext, op: CopyOp, inner: int, tile: TileLayout, width: 
 def _load(ctx: KernelContext, op: CopyOp, inner: int, tile: TileLayout, shifted: ShiftedCopies) -> None:
     """Threads that hold the same piece all store it, with the same bytes."""
     read_only = ctx.view(op.view).read_only
-    for target, source, inside, left in _pieces(ctx, op, inner, tile, GRANULE)():
+    for target, source, inside, left, later in _pieces(ctx, op, inner, tile, GRANULE, is_held=True)():
+        if later is not None:
+            prefetch(ctx.b, *later)
         shifted.load(ctx, source, target, inside, left, read_only=read_only)
 
 
 def _load_rounded(ctx: KernelContext, op: CopyOp, inner: int, tile: TileLayout, width: int, shifted: ShiftedCopies) -> None:
     read_only = ctx.view(op.view).read_only
-    for target, source, inside, left in _pieces(ctx, op, inner, tile, width)():
+    for target, source, inside, left, later in _pieces(ctx, op, inner, tile, width, is_held=True)():
+        if later is not None:
+            prefetch(ctx.b, *later)
         shifted.load_rounded(ctx, source, target, inside, left, width, read_only=read_only)
 
 
-Piece = tuple[Value, Value, Value, Value]
-"""Where it goes, where it lies, whether it is in the view (i1), and how many of its bytes are then (i32)."""
+class Piece(NamedTuple):
+    """Where it goes, where it lies, whether it is in the view (i1), and how many of its bytes are then (i32); `later`: where the piece lies
+    that is copied some steps later, and whether that is in the view.
+    """
+
+    target: Value
+    source: Value
+    inside: Value
+    left: Value
+    later: tuple[Value, Value] | None
 
 
-def _pieces(ctx: KernelContext, op: CopyOp, inner: int, tile: TileLayout, width: int) -> Callable[[], Iterator[Piece]]:
-    """A thread's pieces of `width` bytes."""
+def _moved(op: CopyOp) -> dict[int, int]:
+    """By how many elements along each dimension of its view a copy is further on in the next step of its loop, where it is; nothing where
+    that is not known.
+    """
+    loop = op.parent_op()
+    step = constant_index(loop.step) if isinstance(loop, scf.ForOp) else None
+    if not isinstance(loop, scf.ForOp) or step is None:
+        return {}
+    place, forms = loop.body.block.args[0], [form_of(offset) for offset in op.offsets]
+    if any(place in term and term != (place,) for form in forms for term in form):
+        return {}
+    return {dim: form[place,] * step for dim, form in enumerate(forms) if (place,) in form}
+
+
+def _later(
+    ctx: KernelContext, access: Access, group: CoordinateGroup, moved: dict[int, int], piece: tuple[Value, Value]
+) -> tuple[Value, Value]:
+    """The `piece` (where, and whether it is in the view) that is copied `STEPS_AHEAD` steps later."""
+    b, view = ctx.b, access.view
+    (source, inside), distance = piece, i64(0)
+    for dim, count in moved.items():
+        distance = b.add(distance, b.mul(i64(STEPS_AHEAD * count * element_bytes(view.element)), view.strides[dim]))
+        at = access.coordinate(dim, group.coordinates[access.dims.index(dim)])
+        inside = b.and_(inside, b.icmp("ult", b.add(at, ctx.index_constant(STEPS_AHEAD * count)), view.sizes[dim]))
+    return b.gep(source, distance, I8, flags=""), inside
+
+
+def _pieces(
+    ctx: KernelContext, op: CopyOp, inner: int, tile: TileLayout, width: int, *, is_held: bool = False
+) -> Callable[[], Iterator[Piece]]:
+    """A thread's pieces of `width` bytes. `is_held`: they go through registers, and are waited for in each step, so that the cache is asked
+    for later ones.
+    """
     buffer, view, dims, layout = ctx.buffer(op.destination), ctx.view(op.view), ints(op.dims), shared_layout_of(op.destination)
     size = element_bytes(memref_type(op.destination).element_type)
     vector, unit = width // size, dims[inner]
@@ -137,11 +188,15 @@ def _pieces(ctx: KernelContext, op: CopyOp, inner: int, tile: TileLayout, width:
     if access.plan.vector != vector:
         raise InternalError(f"tile.copy 'cp_async': pieces of {width} bytes are not contiguous in the view")
     sources = {group.registers: group for group in access.plan.groups}
+    moved = _moved(op)
+    is_known = bool(moved) and all(dim in access.coordinates and count > 0 for dim, count in moved.items())
 
     def each() -> Iterator[Piece]:
         for group in plan.groups:
             source = sources[group.registers]
             left = _bytes(ctx, access, unit, source.coordinates, size, width)
-            yield places.of(group), access.address(source), access.predicate(source), left
+            place, inside = access.address(source), access.predicate(source)
+            later = _later(ctx, access, source, moved, (place, inside)) if is_known and is_held else None
+            yield Piece(places.of(group), place, inside, left, later)
 
     return each

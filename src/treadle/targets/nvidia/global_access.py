@@ -35,6 +35,11 @@ def predicated_load(
     return _from_words(b, parts, type)
 
 
+def prefetch(b: Builder, address: Value, predicate: Value) -> None:
+    """Ask the cache that all units share for a line where `predicate` holds. It changes nothing but when loads are over."""
+    b.asm("{ .reg .pred p; setp.ne.b32 p, $1, 0; @p prefetch.global.L2 [$0]; }", f"l,r,{MEMORY}", [address, b.zext(predicate, I32)])
+
+
 def predicated_store(b: Builder, address: Value, value: Value, predicate: Value) -> None:
     """A store where `predicate` holds."""
     bits = bit_width(value.type)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from treadle.codegen.llvm_text import I32, PTR, Builder, Parameter, Value, bit_width, i32, key_value
 from treadle.dialects.agents import Role, arrival_unit, role_of
-from treadle.dialects.pipe import PartOp, SlotOp
+from treadle.dialects.pipe import PartOp, RolesOp, SlotOp
 from treadle.dialects.sync import ArriveOp, BarrierOp, MbarrierAllocOp, NamedBarrierOp
 from treadle.dialects.tile import AllocOp, ContractOp, CopyOp, CopyOutOp, KernelOp, LocalLoadOp, LocalStoreOp, layout_of, tile_type
 from treadle.errors import InternalError
@@ -17,6 +17,7 @@ from treadle.targets.nvidia.approximate import approximate
 from treadle.targets.nvidia.bf16_pairs import bf16_pairs
 from treadle.targets.nvidia.clusters import CLUSTER_BARRIER, arrive_at_peers, load_from_peer, multicast_form
 from treadle.targets.nvidia.cp_async import emit_cp_async
+from treadle.targets.nvidia.early_loads import is_early
 from treadle.targets.nvidia.elected import STORE_QUEUE, Elected, is_gathered
 from treadle.targets.nvidia.folded_place import WINDOW, folded_place
 from treadle.targets.nvidia.fp8 import FP8_PTX, from_fp8, to_fp8
@@ -38,6 +39,8 @@ from treadle.targets.simt.roles import moved_by
 from treadle.targets.simt.types import element_bytes
 
 MEMORY = "~{memory}"
+_BY_WARPS = (RolesOp, ContractOp, CopyOp, CopyOutOp)
+"""What makes descriptors, or takes branches, by the number of a warp."""
 _PROXY_FENCES = {"async_shared": "shared::cta", "async_global": "global"}
 
 
@@ -55,6 +58,7 @@ class NvidiaHooks(SimtHooks):
         self._maps: list[str] = []
         self._elected, self._shifted = Elected(), ShiftedCopies()
         self._cluster, self._resident = 1, 1
+        self._is_uniform, self._is_early = True, False
         self._tf32: frozenset[AllocOp] = frozenset()
 
     # --- the function
@@ -65,6 +69,9 @@ class NvidiaHooks(SimtHooks):
 
     def extra_parameters(self, kernel: KernelOp) -> Sequence[tuple[Param, Parameter]]:
         self._cluster, self._resident = kernel.cluster_size(), resident_workgroups(kernel, self.spec)
+        self._is_uniform = any(
+            isinstance(op, _BY_WARPS) or (isinstance(op, BarrierOp) and op.groups is not None) for op in kernel.body.walk()
+        )
         if self.spec.bulk_tensor is None:
             return ()
         names: dict[TensorMapParam, str] = {}
@@ -122,6 +129,7 @@ class NvidiaHooks(SimtHooks):
             self._shifted.flush(ctx)
         if op is not None:
             hold_back(ctx, op)
+        self._is_early = is_early(op)
 
     # --- ids and lanes
 
@@ -129,8 +137,9 @@ class NvidiaHooks(SimtHooks):
         return b.intrinsic("llvm.nvvm.read.ptx.sreg.tid.x", I32, pure=True)
 
     def warp_id(self, b: Builder, thread: Value) -> Value:
+        number = b.lshr(thread, i32(5))
         # The shuffle tells ptxas that all lanes agree, which keeps descriptors in uniform registers.
-        return self.shuffle_index(b, b.lshr(thread, i32(5)), i32(0))
+        return self.shuffle_index(b, number, i32(0)) if self._is_uniform else number
 
     def program_id(self, b: Builder, axis: int) -> Value:
         return b.intrinsic(f"llvm.nvvm.read.ptx.sreg.ctaid.{'xyz'[axis]}", I32, pure=True)
@@ -291,7 +300,7 @@ class NvidiaHooks(SimtHooks):
     ) -> Value:
         if predicate is None:
             return b.load(type, address, align, metadata=f"!invariant.load {b.module.metadata('!{}')}" if read_only else "")
-        return predicated_load(b, address, type, predicate, other, read_only=read_only)
+        return predicated_load(b, address, type, predicate, other, read_only=read_only, stays=self._is_early)
 
     def store_global(self, b: Builder, address: Value, value: Value, align: int, predicate: Value | None) -> None:
         if predicate is None:

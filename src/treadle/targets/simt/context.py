@@ -4,9 +4,10 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 from treadle.codegen.llvm_text import I32, I64, Builder, Module, Value, i32, integer, vector_shape
+from treadle.dialects.agents import reads_index
 from treadle.dialects.global_arrays import accessed_pointers
 from treadle.dialects.sync import MbarrierType
-from treadle.dialects.tile import KernelOp, ViewOp, layout_of, tile_type
+from treadle.dialects.tile import KernelOp, LoadOp, ViewOp, layout_of, tile_type
 from treadle.errors import InternalError
 from treadle.ir.core import Attribute, Operation, SSAValue
 from treadle.ir.dialects import builtin
@@ -181,11 +182,15 @@ class KernelContext:
         return bound
 
     def layout(self, value: SSAValue) -> TileLayout:
-        """The layout of a tile; raises InternalError where none is assigned or it has another number of threads than the kernel."""
+        """The layout of a tile; raises InternalError where none is assigned, or it has another number of threads than the kernel. Of an
+        index that is read from memory, which every warp reads for itself, any number of warps is right.
+        """
         layout = layout_of(value)
         if layout is None:
             raise InternalError(f"register tile {tile_type(value)} has no layout")
-        if layout.num_lanes != self.lanes or layout.num_warps != self.warps:
+        if layout.num_lanes != self.lanes or (
+            layout.num_warps != self.warps and not (isinstance(value.owner, LoadOp) and reads_index(value.owner))
+        ):
             raise InternalError(
                 f"layout of {layout.num_warps} x {layout.num_lanes} threads in a kernel of {self.warps} x {self.lanes}: {layout.to_lists()}"
             )

@@ -21,9 +21,13 @@ MOST_FAR = 3
 
 @dataclass(frozen=True, slots=True)
 class FoldedPart:
-    """What one dimension of a folded view adds: to the distance in elements, and to the place along each axis."""
+    """What one dimension of a folded view adds: to the distance in elements, and to the place along each axis.
 
-    distance: Value
+    Of the distance, `own` differs from thread to thread, and `common` is the same for all of them.
+    """
+
+    own: Value
+    common: Value
     places: dict[int, Value]
 
 
@@ -50,18 +54,21 @@ class FoldedAccess(Access):
         extent = self.layout.shape[self.dims.index(dim)] if dim in self.dims else 1
         return self._windows.run(dim) % extent == 0 and self.ctx.ranges.of(self.offsets[dim]).multiple % extent == 0
 
-    def _digits(self, dim: int, constant: int) -> list[tuple[int, Value]]:
-        """The axis of each part of a dimension, and the steps along it."""
+    def _digits(self, dim: int, constant: int) -> list[tuple[int, Value, Value]]:
+        """The axis of each part of a dimension, and the steps along it: the thread's own, and those of all threads."""
         b, ctx, windows = self.ctx.b, self.ctx, self._windows
         offset, own, parts = ctx.scalar(self.offsets[dim]), self._own(dim, constant), windows.dims[dim]
         in_run = len(parts) > 1 and self._is_in_one_run(dim)
         index = offset if in_run else b.add(offset, own)
-        found: list[tuple[int, Value]] = []
+        found: list[tuple[int, Value, Value]] = []
+        nothing = ctx.index_constant(0)
         for number, (part, span) in enumerate(zip(parts, windows.spans(dim), strict=True)):
             digit = b.udiv(index, ctx.index_constant(span))
             digit = b.urem(digit, ctx.index_constant(part.extent)) if number else digit
-            digit = b.add(digit, own) if in_run and number == len(parts) - 1 else digit
-            found.append((part.axis, b.mul(digit, ctx.index_constant(part.step))))
+            steps, moved = b.mul(digit, ctx.index_constant(part.step)), nothing
+            if in_run and number == len(parts) - 1:
+                moved = b.mul(own, ctx.index_constant(part.step))
+            found.append((part.axis, moved, steps) if in_run else (part.axis, steps, nothing))
         return found
 
     def _part(self, dim: int, constant: int) -> FoldedPart:
@@ -76,11 +83,14 @@ class FoldedAccess(Access):
         number = i32 if kind == I32 else i64
         if not windows.dims[dim]:
             index = b.add(ctx.scalar(self.offsets[dim]), self._own(dim, constant))
-            return FoldedPart(b.mul(b.sext(index, I64) if kind == I64 else b.resize(index, I32), self._stride(dim, kind)), {})
-        distance = number(0)
-        for axis, steps in self._digits(dim, constant):
-            wide = b.sext(steps, I64) if kind == I64 else b.resize(steps, I32)
-            distance = b.add(distance, b.mul(wide, number(windows.axes[axis].pitch)))
+            own = b.mul(b.sext(index, I64) if kind == I64 else b.resize(index, I32), self._stride(dim, kind))
+            return FoldedPart(own, number(0), {})
+        distances = [number(0), number(0)]
+        for axis, *parts in self._digits(dim, constant):
+            for at, steps in enumerate(parts):
+                wide = b.sext(steps, I64) if kind == I64 else b.resize(steps, I32)
+                distances[at] = b.add(distances[at], b.mul(wide, number(windows.axes[axis].pitch)))
+            steps = b.add(parts[0], parts[1])
             places[axis] = b.add(places[axis], steps) if axis in places else steps
         for axis in windows.checked:
             if axis in places and self._first_dim(axis) == dim:
@@ -88,7 +98,7 @@ class FoldedAccess(Access):
         if (axis := self._told_by(dim)) >= 0:
             inside = b.icmp("ult", self.coordinate(dim, constant), self.view.sizes[dim])
             places[axis] = b.select(inside, places[axis], ctx.index_constant(FAR))
-        return FoldedPart(distance, places)
+        return FoldedPart(distances[0], distances[1], places)
 
     def _stride(self, dim: int, kind: str) -> Value:
         """The stride of a dimension that is not folded; a number where distances are of 32 bits."""
@@ -150,20 +160,23 @@ class FoldedAccess(Access):
             condition = b.and_(condition, b.icmp("ult", place, ctx.index_constant(axis.high - axis.low)))
         return condition
 
-    def _distance(self, constants: Sequence[int]) -> Value:
+    def _distance(self, constants: Sequence[int]) -> tuple[Value, Value]:
+        """How far from the view's start the access with these constants is, in elements: the thread's own part, and that of all."""
         b, parts = self.ctx.b, self._parts_at(constants)
-        distance = parts[0].distance
-        for part in parts[1:]:
-            distance = b.add(distance, part.distance)
-        return distance
+        return reduce(b.add, [part.own for part in parts]), reduce(b.add, [part.common for part in parts])
 
     def address(self, group: CoordinateGroup) -> Value:
         """Where the group starts."""
         b = self.ctx.b
-        return b.gep(self.view.pointer, b.sext(self._distance(group.coordinates), I64), memory_type(self.view.element), flags="")
+        distance = b.add(*self._distance(group.coordinates))
+        return b.gep(self.view.pointer, b.sext(distance, I64), memory_type(self.view.element), flags="")
 
     def place(self, constants: Sequence[int]) -> Place | None:
-        """The same, all of the distance the thread's own."""
+        """The same; what is common to the threads is a natural number, for its digits are."""
         if not self._is_near:
             return None
-        return Place(self.view.pointer, self.ctx.b.mul(self._distance(constants), i32(element_bytes(self.view.element))), i32(0))
+        b, width = self.ctx.b, i32(element_bytes(self.view.element))
+        own, common = self._distance(constants)
+        if not self.ctx.hooks.holds_many_places:
+            return Place(self.view.pointer, b.mul(b.add(own, common), width), i32(0))
+        return Place(self.view.pointer, b.mul(own, width), b.mul(common, width))

@@ -60,6 +60,9 @@ class SimtHooks(ABC):
     widens_late: bool = False
     """Whether 8-bit floats that are loaded ahead stay in whole words until they are widened: the compiler would wait for them before."""
 
+    holds_many_places: bool = False
+    """Whether registers hold the place of each of a thread's loads in a loop over windows: what all threads share is then added apart."""
+
     def __init__(self, spec: TargetSpec) -> None:
         self.spec = spec
 

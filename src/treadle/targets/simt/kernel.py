@@ -34,6 +34,7 @@ from treadle.targets.simt.moves import (
     emit_permute,
     emit_reduce,
     emit_reshape,
+    emit_rounded_place,
     emit_slice,
     emit_splat,
 )
@@ -300,7 +301,8 @@ class KernelEmitter:
 
     def elementwise(self, op: Operation) -> None:
         """Arith and math."""
-        emit_elementwise(self.ctx, op)
+        if not emit_rounded_place(self.ctx, op):
+            emit_elementwise(self.ctx, op)
 
     def cast(self, op: Operation) -> None:
         """Conversions."""

@@ -108,7 +108,7 @@ def emit_load(ctx: KernelContext, op: LoadOp) -> None:
         scalar = b.zext(scalar, memory_type(view.element)) if is_bool else scalar
         other = Value(kind, f"splat ({scalar.typed})") if count > 1 else scalar
     align = element_bytes(view.element) * count
-    bounded = view.read_only and other.text == zero(kind).text and in_innermost_loop(op) and access.edge < 0
+    bounded = view.read_only and other.text == zero(kind).text and is_of_loop(op) and access.edge < 0
     is_ahead = access.edge < 0 and count % WORD_BYTES == 0 and ctx.hooks.widens_late and is_loaded_ahead(op)
     if is_ahead:  # elements of one byte each
         other = b.bitcast(other, in_words(kind))
@@ -143,6 +143,15 @@ def emit_load(ctx: KernelContext, op: LoadOp) -> None:
         for register, value in zip(group.registers, taken[group.coordinates], strict=True):
             registers[register] = b.trunc(value, "i1") if is_bool else value
     ctx.bind(op.result, _complete(registers))
+
+
+def is_of_loop(op: LoadOp) -> bool:
+    """Whether a load stands in an innermost loop, or a pipelined one carries it from its start on: around branches that would be waited for
+    ahead of its time.
+    """
+    return in_innermost_loop(op) or any(
+        isinstance(use.operation, scf.ForOp) and "pipelined" in use.operation.attributes for use in op.result.uses
+    )
 
 
 def is_loaded_ahead(op: LoadOp) -> bool:

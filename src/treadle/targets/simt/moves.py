@@ -17,7 +17,7 @@ from treadle.dialects.tile import (
     tile_type,
 )
 from treadle.errors import InternalError
-from treadle.ir.core import Region
+from treadle.ir.core import Operation, Region, SSAValue
 from treadle.ir.dialects import arith, builtin
 from treadle.layout.bits import pack, set_bits
 from treadle.layout.conversion import RegisterChoice, ShuffleRound, convert
@@ -45,16 +45,51 @@ def emit_iota(ctx: KernelContext, op: IotaOp) -> None:
     """The coordinate along an axis."""
     b, layout, axis = ctx.b, ctx.layout(op.result), op.axis.value.data
     part = thread_coordinates(ctx, layout)[axis]
-    taken = 0
-    for basis in layout.lane + layout.warp:
-        taken |= basis[axis]
-
+    taken = _thread_bits(layout, axis)
     kind = register_type(tile_type(op.result).element_type)
 
     def element(at: int) -> Value:
         return b.sext(b.xor(part, i32(at)) if at & taken else b.add(part, i32(at)), kind)
 
     ctx.bind(op.result, [element(coordinates[axis]) for _, coordinates in layout.registers()])
+
+
+def emit_rounded_place(ctx: KernelContext, op: Operation) -> bool:
+    """`iota & -2^k`, whose elements within a run of a thread are one value: of the parts of their coordinates. False for all else."""
+    made = op.operands[0].owner if op.name == "arith.andi" else None
+    mask = _one_number(op.operands[1]) if isinstance(made, IotaOp) else None
+    if not isinstance(made, IotaOp) or mask is None or mask >= 0 or -mask & (-mask - 1):
+        return False
+    b, layout, axis = ctx.b, ctx.layout(op.results[0]), made.axis.value.data
+    part, taken = thread_coordinates(ctx, layout)[axis], _thread_bits(layout, axis)
+    if taken & ~mask:
+        part, taken = b.and_(part, i32(mask)), taken & mask
+    kind, known = register_type(tile_type(op.results[0]).element_type), dict[int, Value]()
+    for _, coordinates in layout.registers():
+        at = coordinates[axis] & mask
+        if at not in known:
+            known[at] = b.sext(b.xor(part, i32(at)) if at & taken else b.add(part, i32(at)), kind)
+    ctx.bind(op.results[0], [known[coordinates[axis] & mask] for _, coordinates in layout.registers()])
+    return True
+
+
+def _thread_bits(layout: TileLayout, axis: int) -> int:
+    """The bits of a coordinate that lanes and warps set."""
+    taken = 0
+    for basis in layout.lane + layout.warp:
+        taken |= basis[axis]
+    return taken
+
+
+def _one_number(value: SSAValue) -> int | None:
+    """The element of a constant tile of one integer."""
+    op = value.owner
+    while isinstance(op, BroadcastOp):
+        op = op.source.owner
+    if not isinstance(op, arith.ConstantOp) or not isinstance(dense := op.value, builtin.DenseIntOrFPElementsAttr) or not dense.is_splat():
+        return None
+    number = next(iter(dense.get_values()))
+    return number if isinstance(number, int) else None
 
 
 def emit_broadcast(ctx: KernelContext, op: BroadcastOp) -> None:

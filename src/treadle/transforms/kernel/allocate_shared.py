@@ -4,6 +4,9 @@ Level: tile. Reads: tile.alloc, the accesses of its buffer, the machine's shared
 Leaves alone: everything else. Buffers that are never in use at the same time may share bytes; insert-sync orders their accesses.
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from treadle.analysis.element_bytes import buffer_bytes
 from treadle.analysis.liveness import buffer_intervals
 from treadle.analysis.shared_demands import barrier_bytes, has_descriptor_access
@@ -19,6 +22,16 @@ from treadle.remarks import emit
 from treadle.transforms.kernel.kernel_ir import KernelPass
 
 PLAIN_ALIGN = 16
+SMALL_BYTES = 1024
+"""Of a buffer that warps hand a reduction's parts over in, and of what all of a kernel's may take more for not sharing bytes."""
+
+
+def packed(demands: Sequence[BufferDemand], available: int) -> tuple[tuple[int, ...], int]:
+    """Offsets and the total. Small buffers have bytes of their own where that takes little: two that share bytes take a barrier more."""
+    last = max(demand.end for demand in demands)
+    alone = [replace(demand, start=0, end=last) if demand.byte_count <= SMALL_BYTES else demand for demand in demands]
+    (offsets, total), found = pack_buffers(demands), pack_buffers(alone)
+    return found if found[1] <= min(total + SMALL_BYTES, available) else (offsets, total)
 
 
 @register_pass
@@ -43,8 +56,8 @@ class AllocateSharedPass(KernelPass):
             )
             for alloc in allocs
         ]
-        offsets, total = pack_buffers(demands)
         barriers = barrier_bytes(kernel, spec)
+        offsets, total = packed(demands, spec.shared_bytes_per_workgroup - barriers)
         if total + barriers > spec.shared_bytes_per_workgroup:
             needed, available = total + barriers, spec.shared_bytes_per_workgroup
             reason = f"it needs {needed} bytes of shared memory, {available} are there"

@@ -15,6 +15,7 @@ are scarcest. The fence orders the compiler alone: without it the kernel is as r
 """
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 from treadle.dialects import sync, tile
 from treadle.dialects.stages import WARP_PIPELINED
@@ -92,6 +93,25 @@ def left_over(loop: scf.ForOp) -> list[Operation]:
     return found[: last + 2]
 
 
+def begun(loop: scf.ForOp) -> list[Operation]:
+    """Where the steps end that are begun ahead of a loop and bring what it carries, but for the last: write stages behind such loads.
+
+    Loads are waited for in the order of their issue: those of two steps in another order would be waited for ahead of their time.
+    """
+    block = loop.parent
+    before = [] if block is None else list(takewhile(lambda op: op is not loop, block.ops))
+    writes, carried = _writes(before), set(loop.iter_args)
+    found: list[Operation] = []
+    brought = False
+    for op in before:
+        if isinstance(op, tile.LoadOp) and op.result in carried:
+            brought = True
+        elif brought and op in writes:
+            found.append(op)
+            brought = False
+    return found
+
+
 @register_pass
 @dataclass(frozen=True)
 class InsertSchedFencesPass(KernelPass):
@@ -106,6 +126,6 @@ class InsertSchedFencesPass(KernelPass):
         loops = [op for op in kernel.body.walk() if isinstance(op, scf.ForOp) and PIPELINED in op.attributes]
         for loop in [op for op in loops if WARP_PIPELINED not in op.attributes]:
             behind = left_over(loop)
-            for op in dict.fromkeys(borders(list(loop.body.block.ops)) + borders(behind[:-1], multiplied=True) + behind[-1:]):
+            for op in dict.fromkeys(begun(loop) + borders(list(loop.body.block.ops)) + borders(behind[:-1], multiplied=True) + behind[-1:]):
                 if not isinstance(op.prev_op, sync.SchedFenceOp):
                     insert_before(op, sync.SchedFenceOp(spec.stage_fence))

@@ -62,4 +62,11 @@ def contract_layouts(op: tile.ContractOp, kernel: tile.KernelOp, spec: TargetSpe
         element = tile.memref_type(op.a).element_type if is_shared(op.a.type) else tile.tile_type(op.a).element_type
         return multiply_add_layouts(m, n, warps_m, warps_n, spec.subgroup_size, multiply_add_k_step(k, element_bytes(element)))
     row = spec.instruction(op.instruction.data)
-    return matrix_layouts(row, m, n, warps_m, warps_n, op.operand_shape(op.a)[1] if row.reads_shared else 0)
+    k = op.operand_shape(op.a)[1]
+    # Contractions that share an operand hold more of them at once: packed ones, which all live to a step's end, would spill.
+    return matrix_layouts(row, m, n, warps_m, warps_n, k if row.reads_shared or not _shares_operand(op) else 0)
+
+
+def _shares_operand(op: tile.ContractOp) -> bool:
+    """Whether another contraction reads an operand of this one."""
+    return any(isinstance(use.operation, tile.ContractOp) and use.operation is not op for one in (op.a, op.b) for use in one.uses)

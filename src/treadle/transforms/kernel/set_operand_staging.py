@@ -23,6 +23,7 @@ from treadle.ir.passes import register_pass
 from treadle.layout.shared_layout import SharedLayout
 from treadle.layout.tile_layout import TileLayout
 from treadle.machine import MatrixInstruction, TargetSpec
+from treadle.plan.f32_split import ROUNDED
 from treadle.plan.folded_copies import folded_refusal
 from treadle.plan.layout_choice import GlobalAccess, shared_cost
 from treadle.plan.staging import bulk_refusal, descriptor_layout, fits_swizzle, linear_buffer, linear_refusal, piece_width, register_buffer
@@ -166,10 +167,12 @@ def _stays(operand: Operand, row: MatrixInstruction | None, fragment: TileLayout
 def _split_source(
     operand: Operand, row: MatrixInstruction | None, kernel: tile.KernelOp, spec: TargetSpec
 ) -> builtin.DictionaryAttr | None:
-    """How hardware copies bring what an operand's parts are computed from; None where they cannot."""
-    if row is None or operand.load is None or operand.load.result is operand.value:
+    """How hardware copies bring what an operand's parts are computed from, or what is rounded; None where they cannot. The instruction
+    does not read it there.
+    """
+    if row is None or operand.load is None or (operand.load.result is operand.value) != (row.a_type == ROUNDED):
         return None
-    whole = replace(operand, value=operand.load.result)
+    whole, row = replace(operand, value=operand.load.result), replace(row, k_major_only=False)
     path = tile.BULK_TENSOR if _bulk_refusal(whole, row, spec) is None else _piece_path(whole, row, kernel, spec)[0]
     layout = SharedLayoutAttr(_layout(whole, row, None, 0, kernel, spec))
     return builtin.DictionaryAttr({"path": builtin.StringAttr(path), "layout": layout}) if path else None

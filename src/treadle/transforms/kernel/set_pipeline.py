@@ -46,6 +46,14 @@ from treadle.transforms.kernel.kernel_ir import KernelPass, num_warps
 from treadle.transforms.kernel.pipelining.request import PIPELINE, PIPELINED, request_attribute
 
 STREAM_DEEPEST = 3
+AHEAD_STAGES = 4
+"""Of a stream whose computation reads shared memory a step ahead: read, write, fetch, compute."""
+FEWEST_TRIPS = 2
+"""Of several steps each, that a loop makes: pipeline-loops gives those with fewer a step a trip."""
+COVERED = 2
+"""How many latencies of a load the steps of a unit's workgroups take where loads one step ahead are there in time, meetings and what all
+of them ask for at once included.
+"""
 SLOTS_OF_GROUPS = 3
 """One that is read, one that is filled, and one that a group which is behind may still read."""
 
@@ -68,6 +76,23 @@ def registers_ahead(kernel: tile.KernelOp, loop: scf.ForOp, spec: TargetSpec) ->
     carried = sum(tile_bytes(value) for value in loop.iter_args if is_tile(value))
     loads = [op for op in loop.body.walk() if isinstance(op, tile.LoadOp)]
     return stream_registers(carried, [(tile_bytes(op.result), _access_bytes(op)) for op in loads], threads)
+
+
+def loaded_registers(kernel: tile.KernelOp, loop: scf.ForOp, spec: TargetSpec) -> int:
+    """Of them, those for a step's loads."""
+    threads = num_warps(kernel) * spec.subgroup_size
+    loads = [op for op in loop.body.walk() if isinstance(op, tile.LoadOp)]
+    return stream_registers(0, [(tile_bytes(op.result), _access_bytes(op)) for op in loads], threads) - BESIDE_STREAM
+
+
+def multiply_clocks(loop: scf.ForOp, spec: TargetSpec) -> float:
+    """Clocks of a compute unit for the matrix instructions of a workgroup's step."""
+    clocks = 0.0
+    for op in loop.body.walk():
+        if isinstance(op, tile.ContractOp) and op.instruction.data not in ("", "fma"):
+            (m, k), (_, n) = op.operand_shape(op.a), op.operand_shape(op.b)
+            clocks += m * n * k / spec.macs_per_clock(spec.instruction(op.instruction.data))
+    return clocks
 
 
 def fetched_registers(loop: scf.ForOp) -> int:
@@ -96,6 +121,21 @@ def _ring_without_roles(kernel: tile.KernelOp) -> int:
     if not isinstance(config, roles.Config) or config.is_sequential or kernel.group_count() > 1:
         return 0
     return 0 if any(isinstance(op, pipe.RolesOp) for op in kernel.body.walk()) else config.num_stages
+
+
+def loads_two_ahead(kernel: tile.KernelOp, loop: scf.ForOp, registers: int, by_memory: int, spec: TargetSpec) -> bool:
+    """Whether loads are to run two steps ahead of their stores, not one: where the steps of all workgroups on a unit do not cover a load's
+    latency well, and registers hold what is under way for as many workgroups as before.
+
+    `registers`: of a thread, with loads one step ahead; `by_memory`: workgroups on a unit by shared memory.
+    """
+    threads = num_warps(kernel) * spec.subgroup_size
+    deeper = registers + loaded_registers(kernel, loop, spec)
+    if deeper + BESIDE_STREAM - BESIDE_FETCHED > spec.max_registers_per_thread:
+        return False
+    resident, held = (min(by_memory, spec.registers_per_unit // (threads * each)) for each in (registers, deeper))
+    step = multiply_clocks(loop, spec)
+    return held == resident and held * step < COVERED * spec.rates.streaming.latency_clocks
 
 
 @register_pass
@@ -203,9 +243,14 @@ class SetPipelinePass(KernelPass):
         if not fetched or ahead > spec.max_registers_per_thread or resident < min(RESIDENT, max(held, 1)):
             return None
         for slots in (RING_SLOTS, 2) if request.mode == "async" else (2,):  # two slots leave no copies in flight at a meeting
-            stages = slots + 1 if request.mode == "async" else 4
+            stages = slots + 1 if request.mode == "async" else AHEAD_STAGES
             asked = replace(request, stages=stages, reads_ahead=True, unroll=slots)
             plan = plan_loop(source.body, asked, is_counted=source.iterations is not None)
-            if isinstance(plan, Schedule) and shared_bytes(kernel, source, plan, spec) <= spec.shared_bytes_per_workgroup:
-                return asked
+            shared = shared_bytes(kernel, source, plan, spec) if isinstance(plan, Schedule) else 0
+            if isinstance(plan, Schedule) and shared <= spec.shared_bytes_per_workgroup:
+                # Loads of two steps change places in registers: without moves, which would wait for them, only in trips of two steps.
+                turns = request.mode == "stream" and (source.iterations or 0) >= AHEAD_STAGES + FEWEST_TRIPS * slots
+                by_memory = spec.shared_bytes_per_unit // max(shared, 1)
+                deeper = turns and loads_two_ahead(kernel, source.loop, ahead, by_memory, spec)
+                return replace(asked, stages=AHEAD_STAGES + 1) if deeper else asked
         return None

@@ -57,7 +57,7 @@ def role_plan(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[RolePlan, list[s
         cut.append(f"no ping-pong: {reason}")
         ping_pong = 1
     cluster = asked.cluster
-    if cluster > 1 and (reason := cluster_refusal(kernel, cluster)) is not None:
+    if cluster > 1 and (reason := cluster_refusal(kernel, cluster, rows=asked.shares_rows)) is not None:
         cut.append(f"no clusters: {reason}")
         cluster = 1
     deferred = int(asked.deferred_store)
@@ -67,6 +67,7 @@ def role_plan(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[RolePlan, list[s
     producer, consumer = _registers(kernel, spec)
     in_flight = min(asked.steps_in_flight, 1)
     wanted = RolePlan(asked.num_stages, ping_pong, in_flight, producer, consumer, workgroups, deferred, cluster)
+    wanted = wanted._replace(shares_rows=int(asked.shares_rows and cluster > 1))
     if spec.register_moves is not None and splitting(kernel) is not None:
         producer, splitter, consumer = spec.register_moves.three_split
         wanted = wanted._replace(

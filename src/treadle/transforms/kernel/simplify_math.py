@@ -3,7 +3,8 @@
 Level: tile. Reads: `error_bits` (set-precision). Writes: exponentials as powers of two; 1 + tanh as a quotient of an exponential, which
 loses no digits where tanh is near -1, and 1 + erf as a power of a polynomial (error_function.py); quotients of an exponential with
 `fastmath<arcp>` (a reciprocal may stand for the division, and be zero below the normal range of f32) and their exponential with
-`fastmath<afn>` (zero there too), as powers of differences from a maximum that are summed have it; constant factors gathered in one place.
+`fastmath<afn>` (zero there too), as powers of differences from a maximum that are summed have it; constant factors gathered in one place;
+comparisons of places with sizes that powers of two divide, equal for neighbours (place_comparisons.py).
 Leaves alone: operations without `error_bits` (their results decide something), elements other than f32.
 
 The rewrites are pairs of terms (`RULES`). Names in lower case are values, in upper case constants; `x * C` is a negation, too. Operations
@@ -33,6 +34,7 @@ from treadle.machine import TargetSpec
 from treadle.records import dataclass
 from treadle.transforms.kernel.error_function import ComplementOfErf
 from treadle.transforms.kernel.kernel_ir import KernelPass
+from treadle.transforms.kernel.place_comparisons import CompareRuns
 
 NAME = "simplify-math"
 _LARGEST_ADDEND = 2.0**60
@@ -110,6 +112,10 @@ class Rule(Pattern):
     @property
     def label(self) -> str:
         return f"{self.pattern} -> {self.result}"
+
+    @property
+    def root(self) -> str:
+        return _name(_TERMS[self.pattern])
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
         pattern, result = _TERMS[self.pattern], _TERMS[self.result]
@@ -296,7 +302,7 @@ class SimplifyMathPass(KernelPass):
     def run(self, kernel: tile.KernelOp, spec: TargetSpec) -> None:
         """Rewrite one kernel."""
         before = _operations(kernel)
-        rewrite_greedily(kernel, (EraseUnused(), *RULES, FlushBesideMaximum(), ComplementOfErf()))
+        rewrite_greedily(kernel, (EraseUnused(), *RULES, FlushBesideMaximum(), ComplementOfErf(), CompareRuns()))
         after = _operations(kernel)
         if before != after:
             text = f"{before.total()} operations become {after.total()}: {_listed(after - before)} instead of {_listed(before - after)}"

@@ -6,7 +6,7 @@ from generators.attention_texts import AttentionText
 from transforms.attention_kernels import Late, check, kernels, lowered, simulated
 
 from treadle.dialects import pipe, sync, tile
-from treadle.ir.dialects import arith, scf
+from treadle.ir.dialects import arith, math, scf
 from treadle.sim.program import SimProgram
 from treadle.targets.registry import backend
 
@@ -94,6 +94,59 @@ def test_rows_that_see_most_keys_begin_first(is_causal: bool, dynamic: str) -> N
     turned = any(isinstance(op, arith.SubiOp) and isinstance(op.rhs.owner, tile.ProgramIdOp | arith.RemUIOp) for op in roles.walk())
     assert turned == (is_causal and dynamic != "m")
     check(simulated(module, problem), problem)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        AttentionText((2,), 300, 300, 64, 64, is_causal=True, window=1),
+        AttentionText((), 260, 260, 32, 32, is_causal=True, window=129, has_logs=True),
+        AttentionText((2,), 250, 150, 40, 64, is_causal=True, window=120, is_named=True),
+        AttentionText((1,), 200, 300, 64, 64, is_causal=True, window=70, dynamic="mn", shared=1),
+        AttentionText((1, 2), 190, 190, 64, 64, is_causal=True, window=500, shared=2),
+    ],
+    ids=str,
+)
+def test_sliding_windows(problem: AttentionText) -> None:
+    """The loop begins with the first tile of keys that a row of the workgroup sees: NaN in front of it reaches no row."""
+    check(simulated(lowered(problem), problem), problem)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        AttentionText((4,), 77, 130, 64, 64, divided=2),
+        AttentionText((2, 6), 40, 93, 40, 72, is_late=True, divided=3),
+        AttentionText((2, 4), 65, 65, 64, 64, "bf16", is_causal=True, divided=4, has_logs=True),
+        AttentionText((2, 4), 70, 70, 32, 32, is_causal=True, is_transposed=True, has_mask=True, divided=2, dynamic="mn"),
+        AttentionText((3, 4), 90, 90, 64, 64, is_causal=True, is_named=True, divided=2, window=30, dynamic="a"),
+    ],
+    ids=str,
+)
+def test_heads_that_are_read_at_quotients(problem: AttentionText) -> None:
+    module = lowered(problem)
+    assert len(kernels(module)) == 1
+    check(simulated(module, problem), problem)
+
+
+def test_what_is_left_of_sums_is_scaled_behind_the_difference_of_maxima() -> None:
+    """A fused multiplication and difference of two like products is what one of them is rounded by: of the lowest numbers, of rows that
+    have seen no key yet, a power of it is infinite, and NaN times no sum.
+    """
+    (kernel,) = kernels(lowered(AttentionText((), 300, 300, 64, 64, is_causal=True, window=20)))
+    powers = [op for op in kernel.walk() if isinstance(op, math.Exp2Op) and tile.tile_type(op.results[0]).get_shape()[1] == 1]
+    assert powers
+    for power in powers:
+        scaled = power.operands[0].owner
+        assert isinstance(scaled, arith.MulfOp) and isinstance(scaled.lhs.owner, arith.SubfOp)
+
+
+def test_keys_in_front_of_windows_are_not_read() -> None:
+    problem = AttentionText((), 300, 300, 32, 32, is_causal=True, window=20)
+    q, k, v = problem.arrays()
+    k[:64], v[:64] = np.nan, np.nan
+    found = SimProgram(lowered(problem), Late)(q, k, v)[0]
+    assert np.isnan(found[:64]).all() and np.isfinite(found[256:]).all()
 
 
 def test_rows_that_see_nothing_are_nan_and_others_are_not() -> None:

@@ -113,3 +113,35 @@ def test_tiles_fit_shared_memory(along_k: tuple[bool, bool]) -> None:
         assert ring < spec.shared_bytes_per_workgroup and found.num_stages >= 2
     best = best_split_tile(problem, spec)
     assert best is not None and problem.shape.tiles(best.rows, best.n) <= spec.compute_units
+
+
+def rounded(values: np.ndarray) -> np.ndarray:
+    """To 10 bits of mantissa, to nearest, ties to even."""
+    bits = values.view(np.uint32).astype(np.uint64)
+    return ((bits + 0xFFF + ((bits >> 13) & 1)) & ~np.uint64(0x1FFF)).astype(np.uint32).view(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("merge", "left", "right", "m", "n", "k"),
+    [
+        ("kernel", "mk", "kn", 131, 104, 403),
+        ("last", "km", "kn", 70, 33, 402),
+        ("cluster", "mk", "nk", 131, 17, 301),
+        ("last", "km", "nk", 33, 140, 420),
+    ],
+)
+def test_operands_are_rounded_to_tf32_in_any_layout_and_pitch(merge: str, left: str, right: str, m: int, n: int, k: int) -> None:
+    asked = f'treadle.split_reduction = #dispatch.split<r0 = "4" step 64, merge = {merge}>'
+    text = text_of(m, n, k, left, right).replace('treadle.f32_split = "bf16x6", treadle.f32_split_in = "kernel"', asked)
+    module, said = lowered(text, "sm_90a", CompileOptions(f32_precision="tf32", form="split_operands", split_reduction="auto"))
+    assert "both rounded to tf32" in said
+    (kernel, *_) = [op for op in module.body.block.ops if isinstance(op, tile.KernelOp)]
+    (roles,) = [op for op in kernel.walk() if isinstance(op, pipe.RolesOp)]
+    assert len(roles.roles) == 3
+    a, b = operands(m, n, k, "plain", 5)
+    given = a if left == "mk" else np.ascontiguousarray(a.T), b if right == "kn" else np.ascontiguousarray(b.T)
+    want = rounded(a).astype(np.float64) @ rounded(b)
+    for mode in ("late", "random"):
+        report = run_program_scheduled(module, list(given), mode, 1)
+        assert report.ok, str(report)
+        assert (np.abs(report.outputs[0] - want) <= 2.0**-20 * (np.abs(a).astype(np.float64) @ np.abs(b))).all()

@@ -66,7 +66,8 @@ def refusal(problem: KernelProblem) -> str | None:
     return None
 
 
-def _sizes(problem: KernelProblem) -> AttentionSizes:
+def sizes_of(problem: KernelProblem) -> AttentionSizes:
+    """What the models go by."""
     nest, found = problem.nest, _structure(problem.nest)
 
     def extent(axis: int) -> int | None:
@@ -90,11 +91,12 @@ def operand_type(found: Attention) -> str:
 
 def decide(problem: KernelProblem) -> Sequence[Choice]:
     """See `Form`."""
-    nest, found, sizes = problem.nest, _structure(problem.nest), _sizes(problem)
+    nest, found, sizes = problem.nest, _structure(problem.nest), sizes_of(problem)
     operand = operand_type(found)
     axes = (main_axis(nest, "m"), *(axis_of(nest, loop) for loop in (found.columns, found.keys, found.width)))
     choices: list[Choice] = []
-    for tiles in candidate_tiles(sizes, operand, problem.spec):
+    rows, keys, *_ = (*problem.overrides.tile, 0, 0)  # of the first contraction, as of any
+    for tiles in candidate_tiles(sizes, operand, problem.spec, (rows, keys) if keys else None):
         config = Config(
             axes=axes,
             tile=(tiles.rows, tiles.columns, tiles.keys, tiles.width),

@@ -45,6 +45,11 @@ class ContractionConfig(FormConfig):
     def rows_together(self) -> int:
         return self.group_m
 
+    @property
+    def tiles_together(self) -> tuple[int, int]:
+        """Tiles along m and along n of which there are whole multiples, some of them beyond the result."""
+        return 1, 1
+
     def extents(self, rank: int) -> list[int]:
         return tile_extents(self.axes, self.tile, rank)
 

@@ -11,7 +11,7 @@ from typing import ClassVar
 from treadle.analysis.exchanged_nest import exchange_refusal, exchanged
 from treadle.analysis.kernel_problem import KernelProblem
 from treadle.analysis.loop_nest import LoopNest
-from treadle.plan.role_tiles import EXCHANGED_FACTOR, may_be_exchanged
+from treadle.plan.role_tiles import may_be_exchanged
 from treadle.records import dataclass
 from treadle.transforms.kernel.forms import roles
 from treadle.transforms.kernel.forms.form import Choice, Grid
@@ -43,7 +43,7 @@ def refusal(problem: KernelProblem) -> str | None:
             return reason
         if not may_be_exchanged(problem.shape, problem.role_problem.operands, problem.spec):
             return "the result is large"
-    return roles.refusal(_exchanged(problem))
+    return roles.refusal(problem.exchanged)
 
 
 def decide(problem: KernelProblem) -> Sequence[Choice]:
@@ -52,16 +52,11 @@ def decide(problem: KernelProblem) -> Sequence[Choice]:
         replace(
             choice,
             config=_of_roles(choice.config),
-            seconds=choice.seconds * EXCHANGED_FACTOR,
             text=f"{choice.text}; operands exchanged",
         )
-        for choice in roles.decide(_exchanged(problem))
+        for choice in roles.decide(problem.exchanged)
         if isinstance(choice.config, roles.Config)
     ]
-
-
-def _exchanged(problem: KernelProblem) -> KernelProblem:
-    return replace(problem, nest=exchanged(problem.nest))
 
 
 def _of_roles(config: roles.Config) -> Config:

@@ -9,8 +9,8 @@ from treadle.analysis.kernel_problem import KernelProblem
 from treadle.analysis.loop_nest import LoopNest
 from treadle.plan.form_times import role_seconds
 from treadle.plan.mixed_widths import MixedWidths
-from treadle.plan.role_clocks import role_cost
-from treadle.plan.role_tiles import ROLE_KNOBS, RoleTile, may_cluster, mixed_tiles, role_tiles
+from treadle.plan.role_clocks import RoleModel
+from treadle.plan.role_tiles import ROLE_KNOBS, RoleTile, mixed_tiles, shared_operand
 from treadle.plan.tile_config import ContractionTile, TileProblem, contraction_tile
 from treadle.records import dataclass
 from treadle.transforms.kernel.forms.contraction import (
@@ -36,7 +36,8 @@ class Config(ContractionConfig):
     `num_stages`: slots of the ring between copying and computing warps. `consumer_warpgroups`: groups of warps that compute a tile, each
     `tile` of it, neighbours along m. `ping_pong`: sets of them that take tiles in turn. `steps_in_flight`: groups of matrix instructions
     that still run when the next slot is waited for (0 or 1). `deferred_store`: a tile's results leave under the next one's first steps.
-    `cluster`: workgroups, neighbours along m, that fetch what they share once. `workgroups`: how many take all tiles in turn, 0 for one a
+    `cluster`: workgroups that fetch what they share once: B's tile of neighbours along m or, where it `shares_rows`, A's of neighbours
+    along n. `workgroups`: how many take all tiles in turn, 0 for one a
     tile. `blocks`: where tiles of two widths lie (see `MixedWidths.numbers`), empty where all have one. `channel_step`: of a convolution,
     whole steps of channels for each place of a window (0: as many as there are).
     """
@@ -48,6 +49,7 @@ class Config(ContractionConfig):
     steps_in_flight: int = 0
     deferred_store: bool = False
     cluster: int = 1
+    shares_rows: bool = False
     workgroups: int = 0
     blocks: tuple[int, ...] = ()
     channel_step: int = 0
@@ -58,6 +60,10 @@ class Config(ContractionConfig):
     @property
     def groups(self) -> int:
         return self.consumer_warpgroups
+
+    @property
+    def tiles_together(self) -> tuple[int, int]:
+        return (1, self.cluster) if self.shares_rows else (self.cluster, 1)
 
     @property
     def mixed_widths(self) -> MixedWidths | None:
@@ -112,15 +118,14 @@ def _in_steps(problem: KernelProblem) -> KernelProblem:
 
 def _candidates(problem: KernelProblem) -> Iterator[RoleTile]:
     """The tile of least modelled time, and the best of those that need fewer registers."""
-    asked, wanted, spec = problem.overrides, problem.role_problem, problem.spec
-    costs = {tile: role_cost(tile, wanted, spec) for tile in role_tiles(wanted, spec)}
-    if not costs:
+    asked, model = problem.overrides, RoleModel(problem.role_problem, problem.spec)
+    if (best := model.best()) is None:
         return
-    best = min(costs, key=lambda tile: costs[tile])
-    lighter = [t for t in costs if 2 * t.m * t.n <= best.m * best.n or (t.ping_pong < best.ping_pong and t.m * t.n <= best.m * best.n)]
+    most = best.m * best.n
+    lighter = model.best(lambda t: 2 * t.m * t.n <= most or (t.ping_pong < best.ping_pong and t.m * t.n <= most))
     # The model saw the columns of one block of them only.
     several = sum(axis.role == "n" for axis in problem.nest.axes) > 1
-    for tile in (best, *sorted(lighter, key=lambda tile: costs[tile])[:1]):
+    for tile in (best,) if lighter is None else (best, lighter):
         yield replace(
             tile,
             num_stages=asked.num_stages or tile.num_stages,
@@ -160,7 +165,8 @@ def _choice(problem: KernelProblem, tile: RoleTile, warps: tuple[int, int], *, i
     spec, types = problem.spec, problem.types
     mixed, about_widths = _mixed_widths(problem, tile)
     knobs = {name: getattr(tile, name) for name in ROLE_KNOBS}
-    knobs["cluster"] = tile.cluster if may_cluster(tile, tile.group_m, problem.shape) else 1
+    shared = shared_operand(tile, problem.shape)
+    knobs["cluster"] = tile.cluster if shared else 1
     config = Config(
         axes=problem.axes,
         tile=(tile.m, tile.n, tile.k),
@@ -172,6 +178,7 @@ def _choice(problem: KernelProblem, tile: RoleTile, warps: tuple[int, int], *, i
         group_m=tile.group_m,
         is_promoted=problem.is_promoted,
         **knobs,
+        shares_rows=shared == "a",
         parts_together=problem.parts_together(tile.m),
         workgroups=0 if problem.overrides.persistent == "never" or not problem.may_take_turns else spec.compute_units,
         blocks=tuple(mixed.numbers()) if mixed is not None else (),
@@ -182,6 +189,7 @@ def _choice(problem: KernelProblem, tile: RoleTile, warps: tuple[int, int], *, i
     text = contraction_text(problem, shown, types, is_promoted=problem.is_promoted)
     consumers = tile.consumer_warpgroups * tile.ping_pong
     text += f"; {consumers} consumer warpgroups {how}fed through {tile.num_stages} stages by a producer{about_widths}"
+    text += f"; clusters of {config.cluster} share {'rows of A' if shared == 'a' else 'columns of B'}" if config.cluster > 1 else ""
     text += merging_text(problem, config)
     return Choice(config, seconds, text, tile.m * tile.n / tile.warps, is_light)
 

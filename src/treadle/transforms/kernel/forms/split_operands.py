@@ -1,7 +1,8 @@
-"""split_operands: a contraction of f32 whose kernel splits the operands into bf16 parts and multiplies those, behind a ring of roles.
+"""split_operands: a contraction of f32 whose kernel splits the operands into bf16 parts, or rounds them to tf32, behind a ring of roles.
 
 Operands come as they are. One is split in the registers that the matrix instruction reads, the other by a role of its own, which writes the
-parts to a ring of their own. Products of every step are summed from zero and added in f32. See docs/precision.md, "Inside the kernel".
+parts to a ring of their own. Products of parts are summed from zero in every step and added in f32. Either operand may lie along k or
+across it, also where the instruction reads along k alone. See docs/precision.md, "Inside the kernel".
 """
 
 from collections.abc import Sequence
@@ -9,9 +10,8 @@ from dataclasses import replace
 from typing import ClassVar
 
 from treadle.analysis.kernel_problem import KernelProblem
-from treadle.analysis.operation_marks import split_in_kernel
 from treadle.plan.expr import constant
-from treadle.plan.f32_split import SPLITS
+from treadle.plan.f32_split import IN_KERNEL
 from treadle.plan.split_tiles import SplitProblem, SplitTile, split_clocks, split_tile_seconds, split_tiles
 from treadle.records import dataclass
 from treadle.transforms.kernel.forms import roles
@@ -26,7 +26,7 @@ KIND = "contraction"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config(roles.Config):
-    """`split`: a name of `plan/f32_split.SPLITS`. `is_swapped`: A and B are exchanged (`axes` and `tile` are those of the exchanged
+    """`split`: a name of `plan/f32_split.IN_KERNEL`. `is_swapped`: A and B are exchanged (`axes` and `tile` are those of the exchanged
     problem), so that the problem's B goes through registers.
     """
 
@@ -40,7 +40,7 @@ class Config(roles.Config):
 
 def refusal(problem: KernelProblem) -> str | None:
     """See `Form`."""
-    name = split_in_kernel(problem.nest.root.op)
+    name = problem.split_inside
     if not name:
         return "no split of its operands is asked for in the kernel"
     if not problem.overrides.roles:
@@ -51,15 +51,19 @@ def refusal(problem: KernelProblem) -> str | None:
     if min(inner.axes) < 0:
         return "one of its sides is no axis"
     if inner.types.instruction == "fma" or problem.spec.register_moves is None:
-        return f"{problem.spec.name} has no instruction that reads {SPLITS[name].element} from registers and shared memory"
+        return f"{problem.spec.name} has no instruction that reads {IN_KERNEL[name].element} from registers and shared memory"
     return inner.copies.refusal
 
 
 def decide(problem: KernelProblem) -> Sequence[Choice]:
     """See `Form`."""
-    inner = replace(problem, split=split_in_kernel(problem.nest.root.op))
+    inner = replace(problem, split=problem.split_inside)
     wanted, spec = _wanted(inner), problem.spec
-    found = sorted(split_tiles(wanted, spec), key=lambda tile: split_clocks(tile, wanted, spec))
+    asked = problem.overrides.tile if problem.overrides.form == NAME else ()
+    fitting = (tile for tile in split_tiles(wanted, spec) if not asked or (tile.m, tile.n, tile.k) == asked)
+    found = sorted(fitting, key=lambda tile: split_clocks(tile, wanted, spec))
+    if not found:
+        return []
     lighter = [tile for tile in found if 2 * tile.n <= found[0].n]
     return [_choice(inner, wanted, tile, is_light=number > 0) for number, tile in enumerate((*found[:1], *lighter[:1]))]
 
@@ -70,7 +74,7 @@ def _wanted(inner: KernelProblem) -> SplitProblem:
     operands = [next(a for a in nest.accesses if a.input_number == number) for number in (inner.kind.lhs, inner.kind.rhs)]
     along = [nest.stride_along(access, k_axis) == constant(1) for access in operands]
     width = {"f32": 4, "f64": 8}.get(str(result.element), 2)
-    return SplitProblem(SPLITS[inner.split], row, inner.shape, (along[0], along[1]), inner.copies.piece_bytes, width)
+    return SplitProblem(IN_KERNEL[inner.split], row, inner.shape, (along[0], along[1]), inner.copies.piece_bytes, width)
 
 
 def _choice(inner: KernelProblem, wanted: SplitProblem, tile: SplitTile, *, is_light: bool) -> Choice:
@@ -91,11 +95,12 @@ def _choice(inner: KernelProblem, wanted: SplitProblem, tile: SplitTile, *, is_l
         split=inner.split,
         is_swapped=tile.is_swapped,
     )
-    split, swapped = SPLITS[inner.split], "B" if tile.is_swapped else "A"
+    split, swapped = IN_KERNEL[inner.split], "B" if tile.is_swapped else "A"
+    parts = f"{split.parts} {split.element} parts of each operand, {len(split.products)} products, promoted every {tile.k} along k"
+    made, verb = (parts, "split") if split.parts > 1 else (f"both rounded to {split.element}", "round")
     text = (
-        f"{inner.operands_text}: {split.parts} {split.element} parts of each operand, {len(split.products)} products, promoted every "
-        f"{tile.k} along k; tile {tile.m}x{tile.n}x{tile.k}, {tile.groups} consumer warpgroups that split {swapped} in their registers, "
-        f"a role that splits the other, fed through {tile.num_stages} stages by a producer"
+        f"{inner.operands_text}: {made}; tile {tile.m}x{tile.n}x{tile.k}, {tile.groups} consumer warpgroups that {verb} {swapped} in "
+        f"their registers, a role that {verb}s the other, fed through {tile.num_stages} stages by a producer"
     )
     seconds = split_tile_seconds(tile, wanted, inner.memory_bytes, spec)
     return Choice(config, seconds, text + merging_text(inner, config), tile.m * tile.n / tile.warps, is_light)

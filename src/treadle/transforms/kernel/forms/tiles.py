@@ -15,8 +15,8 @@ from treadle.plan.tile_config import (
     ContractionTypes,
     TileProblem,
     candidate_tiles,
-    contraction_cost,
     resident_workgroups,
+    tile_cost,
 )
 from treadle.records import dataclass
 from treadle.transforms.kernel.forms.contraction import ContractionConfig, asked_tile, contraction_of, contraction_text, merging_text
@@ -78,7 +78,7 @@ def tiles(problem: KernelProblem) -> Iterator[tuple[ContractionTile, Contraction
         yield asked, types
         return
     others = (tile for tile in candidate_tiles(wanted) if tile != best)
-    for tile in (best, *sorted(others, key=lambda tile: contraction_cost(tile, shape, spec))):
+    for tile in (best, *sorted(others, key=lambda tile: tile_cost(tile, wanted))):
         long = with_long_steps(tile, wanted, is_gathered=problem.gathered is not None)
         yield from ((one, types) for one in dict.fromkeys((long, tile)))
     if types.instruction != "fma":

@@ -10,7 +10,9 @@ from typing import Literal
 
 from treadle.analysis.structured_flow import yielded
 from treadle.dialects import pipe, tile
+from treadle.dialects.agents import reads_index
 from treadle.dialects.role_plan import RolePlan
+from treadle.errors import InternalError
 from treadle.ir.builtin import IndexType, IntegerAttr, i64
 from treadle.ir.core import Block, Operation, Region, SSAValue
 from treadle.ir.dialects import arith, scf
@@ -43,9 +45,9 @@ class Partition:
         self.fixed, self.body, self.allocs = dealt_out(kernel)
         self.split = splitting(kernel) if plan.split_slots else None
         copies = [copy for ring in self.rings for copy in ring.copies if isinstance(copy, tile.CopyOp)]
-        columns = {op.b for op in kernel.walk() if isinstance(op, tile.ContractOp)}
+        shared = {op.a if plan.shares_rows else op.b for op in kernel.walk() if isinstance(op, tile.ContractOp)}
         self.own: set[Operation] = {copy for copy in copies if depends_on_group(copy)}
-        self.shared = {copy for copy in copies if plan.cluster > 1 and copy.destination in columns}
+        self.shared = {copy for copy in copies if plan.cluster > 1 and copy.destination in shared}
         self.slots: dict[SSAValue, tile.AllocOp] = {}
         self.scratch: list[dict[SSAValue, tile.AllocOp]] = []
 
@@ -161,7 +163,12 @@ class Partition:
     def _keeps(self, op: Operation, role: Role) -> bool:
         """Whether a role executes an operation that is neither a copy nor a loop around one."""
         splits = self.split is not None and op in self.split.ops
-        return _is_scalar(op) or isinstance(op, tile.ViewOp) or (splits if role == "splitter" else role == "consumer" and not splits)
+        return (
+            _is_scalar(op)
+            or isinstance(op, tile.ViewOp)
+            or reads_index(op)
+            or (splits if role == "splitter" else role == "consumer" and not splits)
+        )
 
     def take_turn(
         self, copy: tile.CopyOp, ring: CopyRing, index: IndexBuilder, slots: Slots, consumer: tuple[SSAValue, Values] | None
@@ -177,7 +184,7 @@ class Partition:
             offsets = [mapping.get(offset, offset) for offset in op.offsets]
             ranks = tuple(range(self.plan.cluster)) if op in self.shared else None
             if ranks is not None:
-                destination, offsets = _own_part(index, op, destination, offsets, self.plan.cluster)
+                destination, offsets = _own_part(index, op, destination, offsets, self.plan)
             made = tile.CopyOp(mapping.get(op.view, op.view), offsets, tile.ints(op.dims), destination, path=op.path.data, multicast=ranks)
             give_location(made, op.location)
             index.builder.insert(made)
@@ -304,10 +311,12 @@ def _is_scalar(op: Operation) -> bool:
 
 
 def _own_part(
-    index: IndexBuilder, copy: tile.CopyOp, destination: SSAValue, offsets: list[SSAValue], count: int
+    index: IndexBuilder, copy: tile.CopyOp, destination: SSAValue, offsets: list[SSAValue], plan: RolePlan
 ) -> tuple[SSAValue, list[SSAValue]]:
     """This workgroup's part of a buffer that the cluster fills together, and where it comes from."""
-    axis, rank = part_axis(copy), index.insert(pipe.ClusterRankOp())
+    axis, rank, count = part_axis(copy, plan.cluster, rows=bool(plan.shares_rows)), index.insert(pipe.ClusterRankOp()), plan.cluster
+    if axis is None:
+        raise InternalError("a cluster shares a buffer that has no parts")
     along = tile.ints(copy.dims)[axis]
     step = tile.memref_type(copy.destination).get_shape()[axis] // count
     moved = index.add(offsets[along], index.multiply(rank, step))

@@ -64,17 +64,35 @@ def feeds_epilogue(copy: tile.CopyOp, loop: scf.ForOp) -> bool:
     return copy.is_bulk and copy.parent is loop.parent and loop.is_before_in_block(copy) and read
 
 
+def read_indices(kernel: tile.KernelOp) -> list[Operation]:
+    """What computes the indices that a kernel's own block reads from memory, these included: all warps do it, ahead of the roles."""
+    block = kernel.body.block
+    pending: list[Operation] = [op for op in block.ops if isinstance(op, tile.ExtractOp)]
+    found: set[Operation] = set()
+    while pending:
+        op = pending.pop()
+        if op not in found:
+            found.add(op)
+            pending += [value.owner for value in op.operands if isinstance(value.owner, Operation)]
+    return [op for op in block.ops if op in found]
+
+
 def dealt_out(kernel: tile.KernelOp) -> tuple[list[Operation], list[Operation], list[tile.AllocOp]]:
-    """The operations of a kernel's own block: scalars and views that are the same for all workgroups, all others, buffers."""
+    """The operations of a kernel's own block: scalars and views that are the same for all workgroups, all others but `read_indices`,
+    buffers.
+    """
     fixed: list[Operation] = []
     body: list[Operation] = []
     allocs: list[tile.AllocOp] = []
     dependent: set[Operation] = set()
+    ahead = set(read_indices(kernel))
     for op in kernel.body.block.ops:
         if isinstance(op, tile.AllocOp):
             allocs.append(op)
         elif isinstance(op, tile.ReturnOp):
             continue
+        elif op in ahead and (depends_on_workgroup(op, dependent) or not is_fixed(op)):
+            dependent.add(op)
         elif isinstance(op, scf.ForOp) or depends_on_workgroup(op, dependent) or not is_fixed(op):
             dependent.add(op)
             body.append(op)
@@ -137,27 +155,35 @@ def depends_on_group(copy: tile.CopyOp) -> bool:
     return False
 
 
-def shared_by_rows(parts: Parts) -> frozenset[tile.CopyOp]:
-    """Copies of operands that tiles of the same columns share."""
-    columns = {contract.b for contract in parts.contracts}
-    return frozenset(copy for copy in parts.copies if copy.destination in columns)
+def shared_copies(parts: Parts, *, rows: bool) -> frozenset[tile.CopyOp]:
+    """Copies of operands that tiles of the same columns share, or of the same `rows`."""
+    shared = {contract.a if rows else contract.b for contract in parts.contracts}
+    return frozenset(copy for copy in parts.copies if copy.destination in shared)
 
 
-def part_axis(copy: tile.CopyOp) -> int:
-    """The dimension of a copy's buffer along the columns of the result: B's is (k, n)."""
-    return len(tile.memref_type(copy.destination).get_shape()) - 1
+def part_axis(copy: tile.CopyOp, count: int, *, rows: bool) -> int | None:
+    """The dimension of a copy's buffer along which `count` parts of it follow one another in memory: that of the result's columns, or of
+    its `rows` (A's is (m, k), B's (k, n)), else that along k; None where neither is one.
+    """
+    layout = tile.shared_layout_of(copy.destination)
+    own, other = layout.rank - (2 if rows else 1), layout.rank - (1 if rows else 2)
+    return next((axis for axis in (own, other) if part_layout(layout, axis, count) is not None), None)
 
 
-def cluster_refusal(kernel: tile.KernelOp, cluster: int) -> str | None:
-    """Why workgroups of a kernel that `refusal` lets pass cannot share an operand, None where they can."""
+def cluster_refusal(kernel: tile.KernelOp, cluster: int, *, rows: bool = False) -> str | None:
+    """Why workgroups of a kernel that `refusal` lets pass cannot share the operand of their tiles' columns, or of their `rows`; None where
+    they can.
+    """
     if any(isinstance(op, tile.CountInOp) for op in kernel.walk()):
         return "workgroups arrive at counters, each by itself"
     if kernel.cluster_size() > 1:
         return "workgroups of a cluster have the parts of one tile"
-    for copy in shared_by_rows(parts_of(kernel)):
+    if (reason := turns_refusal(kernel)) is not None:
+        return reason
+    for copy in shared_copies(parts_of(kernel), rows=rows):
         if not copy.is_bulk:
             return "the shared operand comes by the threads' copies, which fill one workgroup"
-        if part_layout(tile.shared_layout_of(copy.destination), part_axis(copy), cluster) is None:
+        if part_axis(copy, cluster, rows=rows) is None:
             return f"{cluster} parts of the shared operand do not follow one another in memory"
     return None
 

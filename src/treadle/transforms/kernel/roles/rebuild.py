@@ -14,7 +14,7 @@ from treadle.transforms.kernel.kernel_ir import erase_if_unused
 from treadle.transforms.kernel.roles.deferred_consumer import deferred_consumer
 from treadle.transforms.kernel.roles.deferred_stores import DeferredStores, deferred_stores
 from treadle.transforms.kernel.roles.partition import Partition
-from treadle.transforms.kernel.roles.parts import Parts, parts_of
+from treadle.transforms.kernel.roles.parts import Parts, parts_of, read_indices
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder, delinearize
 
 
@@ -28,11 +28,14 @@ def rebuild_as_roles(kernel: tile.KernelOp, spec: TargetSpec, plan: RolePlan) ->
     block, groups, warps = kernel.body.block, kernel.group_count(), kernel.num_warps.value.data
     partition = Partition(kernel, plan, _symbols(kernel))
     deferred = _deferred(kernel, warps * spec.subgroup_size) if plan.deferred_stores else None
-    top = list(block.ops)
+    top, ahead = list(block.ops), read_indices(kernel)
     for op in top:
         op.detach()
     for op in partition.fixed:
         block.add_op(op)
+    for op in ahead:
+        if op not in partition.fixed:
+            block.add_op(op)
     partition.allocate(block)
     regions = [partition.region(tiles, "producer")]
     if plan.split_slots:

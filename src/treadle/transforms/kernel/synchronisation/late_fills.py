@@ -42,19 +42,24 @@ def late_fill(fill: Visit, last: Operation, slots: int, spec: TargetSpec) -> Lat
     return LateFill(loop, last, slot, slots, lag, queues.pop()) if len(queues) == 1 else None
 
 
-def hand_over_late(fill: LateFill, full: SSAValue) -> None:
-    """Write what each step hands over, and what is left behind the loop."""
+def hand_over_late(fill: LateFill, full: SSAValue, *, crosses_proxies: bool) -> None:
+    """Write what each step hands over, and what is left behind the loop. `crosses_proxies`: slots are read through the async proxy.
+
+    A fence waits for all copies of its thread, those under way too: where readers are threads, slots come without.
+    """
     loop, lag = fill.loop, fill.lag
     ahead = IndexBuilder(Builder(InsertPoint.before(loop)), {})
     begins = [ahead.add(loop.lb, ahead.multiply(loop.step, number)) for number in range(lag + 1)]
     step = IndexBuilder(Builder(InsertPoint.after(fill.last)), {})
     step.builder.insert(sync.CommitOp(fill.queue))
     step.builder.insert(sync.WaitOp(fill.queue, lag))
-    step.builder.insert(sync.FenceOp("async_shared"))
+    if crosses_proxies:
+        step.builder.insert(sync.FenceOp("async_shared"))
     _arrive(step, fill, fill.slot, lag, full, step.insert(arith.CmpiOp(loop.body.block.args[0], begins[lag], "sge")))
     behind = IndexBuilder(Builder(InsertPoint.after(loop)), {})
     behind.builder.insert(sync.WaitOp(fill.queue, 0))
-    behind.builder.insert(sync.FenceOp("async_shared"))
+    if crosses_proxies:
+        behind.builder.insert(sync.FenceOp("async_shared"))
     for number in range(lag, 0, -1):
         is_made = behind.insert(arith.CmpiOp(begins[number - 1], loop.ub, "slt"))
         _arrive(behind, fill, loop.results[fill.slot.index - 1], number, full, is_made)

@@ -103,7 +103,7 @@ class _RingBarriers:
             if self.ring.is_bulk:
                 self._announce(fill, full.result)
             elif (late := late_fill(fill, self.places.current(fill.last), self.ring.slots, self.spec)) is not None:
-                hand_over_late(late, full.result)
+                hand_over_late(late, full.result, crosses_proxies=is_async)
             else:
                 owed = self._owed(fill, self.ring.fills, full.result)
                 self.owed.releases.extend(replace(one, crosses_proxies=is_async) for one in owed)

@@ -50,7 +50,11 @@ def accumulate(
 
 
 def split_tile(index: IndexBuilder, value: SSAValue, split: Split) -> list[SSAValue]:
-    """The bf16 parts of a tile of f32, large first: each is what is left, rounded. Those of infinity are NaN but for the first."""
+    """The bf16 parts of a tile of f32, large first: each is what is left, rounded. Those of infinity are NaN but for the first. A single
+    part of tf32 is the tile itself, which is rounded where the matrix instruction gets it.
+    """
+    if split.element != "bf16":
+        return [value]
     shape = tile.tile_type(value).get_shape()
     narrow, wide = builtin.TensorType(builtin.bf16, shape), value.type
     parts: list[SSAValue] = []

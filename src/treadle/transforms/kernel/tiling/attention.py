@@ -55,7 +55,7 @@ def build_attention(kernel: KernelBuilder, asked: AttentionTile) -> tuple[Expr, 
     if kernel.nest.attention is None:
         raise InternalError("a kernel of attention is wanted")
     hidden = _hidden(kernel, kernel.nest.attention, asked)
-    grid = _place(kernel, asked, last_first=hidden is not None)
+    grid = _place(kernel, asked, last_first=hidden is not None and hidden.first is None)
     _Body(kernel, kernel.nest.attention, asked, hidden).emit()
     return grid
 
@@ -67,7 +67,8 @@ def _hidden(kernel: KernelBuilder, found: Attention, asked: AttentionTile) -> Hi
         return None
     (row,) = axis.dims
     hidden = hidden_keys(found, row)
-    return hidden if hidden is not None and hidden.beyond >= 0 else None
+    sees_itself = hidden is not None and (hidden.beyond is None or hidden.beyond >= 0) and (hidden.first is None or hidden.first <= 0)
+    return hidden if sees_itself else None
 
 
 def _place(kernel: KernelBuilder, asked: AttentionTile, *, last_first: bool) -> tuple[Expr, Expr, Expr]:
@@ -175,11 +176,15 @@ class _Body:
     def _along_keys(self, start: Sequence[SSAValue], queries: SSAValue) -> Sequence[SSAValue]:
         kernel, index, axis, step = self.kernel, self.kernel.index, self.asked.axes[KEYS], self.asked.extents[KEYS]
         block = Block(arg_types=[builtin.IndexType(), *(value.type for value in start)])
-        end = index.expression(kernel.axis_size(axis))
-        if self.hidden is not None:
-            last = index.add(kernel.offset[self.asked.axes[ROWS]], self.asked.extents[ROWS] + self.hidden.beyond)
-            end = index.minimum(end, last)
-        loop = scf.ForOp(index.constant(0), end, index.constant(step), list(start), block)
+        begin, end, rows = index.constant(0), index.expression(kernel.axis_size(axis)), self.asked.extents[ROWS]
+        if self.hidden is not None and self.hidden.beyond is not None:
+            end = index.minimum(end, index.add(kernel.offset[self.asked.axes[ROWS]], rows + self.hidden.beyond))
+        if self.hidden is not None and self.hidden.first is not None:
+            # Places are not negative, nor is anything on the way to them.
+            window = index.constant(-self.hidden.first)
+            first = index.subtract(index.insert(arith.MaxSIOp(kernel.offset[self.asked.axes[ROWS]], window)), window)
+            begin = index.multiply(index.divide(first, index.constant(step)), step)
+        loop = scf.ForOp(begin, end, index.constant(step), list(start), block)
         index.builder.insert(loop)
         place = kernel.enter(block)
         kernel.offset[axis] = block.args[0]
@@ -196,8 +201,8 @@ class _Body:
         largest = arith.MaxnumfOp if isinstance(combine, arith.MaxnumfOp) else arith.MaximumfOp
         (part,) = joined_along(kernel, softmax.maximum, self.scores, axes, [scores], join_by(largest))
         top = index.insert(largest.create(operands=[before, part], result_types=[before.type]))
-        p = self._power(scores, top, self.scores.extents)
-        kept = self._power(before, top, self.row.extents)
+        p = self._power(scores, top)
+        kept = self._kept(before, top)
         (added,) = joined_along(kernel, softmax.total, self.scores, axes, [p], sum_of(self.summed))
         total = index.insert(arith.AddfOp(index.insert(arith.MulfOp(total, kept)), added))
         evaluator = kernel.evaluator(self.scores)
@@ -206,7 +211,7 @@ class _Body:
         values = self._operand(found.values, found.second.rhs, self.asked.frame(KEYS, COLUMNS))
         return [top, total, index.insert(tile.ContractOp(weights, values, rescaled, self.asked.instruction))]
 
-    def _power(self, value: SSAValue, top: SSAValue, extents: Sequence[int]) -> SSAValue:
+    def _power(self, value: SSAValue, top: SSAValue) -> SSAValue:
         """The exponential of the difference to the maximum, as a power of two: what the scaled difference is rounded by is less than the
         sum of so many terms is (docs/numerics.md).
         """
@@ -215,11 +220,20 @@ class _Body:
         if self.scale is not None:
             limit = self._times(top, self.scale.exponent)
             scaled = self._times(value, self.scale.exponent)
-            return index.insert(math.Exp2Op(index.insert(arith.SubfOp(scaled, evaluator.materialize(Tile(limit), extents)))))
-        below = index.insert(arith.SubfOp(value, evaluator.materialize(Tile(top), extents)))
+            return index.insert(math.Exp2Op(index.insert(arith.SubfOp(scaled, evaluator.materialize(Tile(limit), self.scores.extents)))))
+        below = index.insert(arith.SubfOp(value, evaluator.materialize(Tile(top), self.scores.extents)))
         if self.found.softmax.exponential is math.ExpOp:
             below = self._times(below, log2(e))
         return index.insert(math.Exp2Op(below))
+
+    def _kept(self, before: SSAValue, top: SSAValue) -> SSAValue:
+        """What is left of a row's sums below its next maximum. It is scaled behind the difference, which is 0 where a row has seen no key
+        yet: a fused multiplication and difference of the lowest numbers is what their product is rounded by, and its power infinite.
+        """
+        index = self.kernel.index
+        exponent = self.scale.exponent if self.scale is not None else log2(e) if self.found.softmax.exponential is math.ExpOp else 1.0
+        below = index.insert(arith.SubfOp(before, top))
+        return index.insert(math.Exp2Op(self._times(below, exponent) if exponent != 1 else below))
 
     def _times(self, value: SSAValue, factor: float) -> SSAValue:
         """A tile times a number."""
@@ -255,10 +269,14 @@ class _Body:
         if known is not None and size.divisor() % step == 0:
             kernel.stands_for = {}
             return known
-        whole = index.expression(size)
-        if known is None and hidden is not None:
-            whole = index.minimum(whole, index.add(kernel.offset[self.asked.axes[ROWS]], hidden.beyond + 1))
+        whole, row = index.expression(size), kernel.offset.get(self.asked.axes[ROWS])
+        if known is None and hidden is not None and hidden.beyond is not None and row is not None:
+            whole = index.minimum(whole, index.add(row, hidden.beyond + 1))
         is_last = index.insert(arith.CmpiOp(index.add(kernel.offset[axis], step), whole, "sgt"))
+        if known is None and hidden is not None and hidden.first is not None and row is not None:
+            last_row = index.add(row, self.asked.extents[ROWS] - 1)
+            is_front = arith.CmpiOp(index.add(kernel.offset[axis], -hidden.first), last_row, "slt")
+            is_last = index.insert(arith.OrIOp(is_last, index.insert(is_front)))
         inside, outside, kind = Block(), Block(), builtin.TensorType(self.summed, list(self.scores.extents))
         index.builder.insert(choice := scf.IfOp(is_last, [kind], Region(inside), Region(outside)))
         nothing = identity_of("arith.maximumf", self.summed)

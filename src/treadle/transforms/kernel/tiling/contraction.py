@@ -11,7 +11,7 @@ from treadle.ir.builtin import number_attr
 from treadle.ir.core import AffineMap, Attribute, Block, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.plan.expr import Expr, ceil_div, constant, minimum, product
-from treadle.plan.f32_split import SPLITS
+from treadle.plan.f32_split import IN_KERNEL
 from treadle.plan.mixed_widths import MixedWidths
 from treadle.records import dataclass
 from treadle.transforms.kernel.forms.contraction import ContractionConfig
@@ -45,7 +45,9 @@ class TileCounts:
 def _tile_counts(kernel: KernelBuilder, config: ContractionConfig, mixed: MixedWidths | None) -> TileCounts:
     (m_axis, n_axis, _), (tile_m, tile_n, _) = config.axes, config.tile
     others = tuple(i for i, axis in enumerate(kernel.nest.axes) if not axis.is_reduction and i not in (m_axis, n_axis))
-    count_m, count_n = ceil_div(kernel.axis_bound(m_axis), tile_m * config.groups), ceil_div(kernel.axis_bound(n_axis), tile_n)
+    of_m, of_n = config.tiles_together
+    count_m = ceil_div(kernel.axis_bound(m_axis), tile_m * config.groups * of_m) * of_m
+    count_n = ceil_div(kernel.axis_bound(n_axis), tile_n * of_n) * of_n
     return TileCounts(count_m, count_n, others, tuple(kernel.axis_bound(a) for a in others), mixed)
 
 
@@ -183,7 +185,7 @@ def _build_tile(
 
         operands = [(operand(root, kind.lhs, a_frame, a_type), operand(root, kind.rhs, b_frame, b_type)) for root in roots]
         if split:
-            name, parts, promoted = config.instruction, SPLITS[split], config.is_promoted
+            name, parts, promoted = config.instruction, IN_KERNEL[split], config.is_promoted
             pairs = zip(operands, carried, strict=True)
             return [accumulate_parts(index, pair, total, name, parts, promoted=promoted) for pair, total in pairs]
         scales = [scale_of(kernel, root, kind, c_frame) for root in roots]

@@ -1,0 +1,74 @@
+"""hoist-guarded-loops: a loop of products under a condition of the whole workgroup makes no step instead where the condition does not hold.
+
+Level: tile. Reads: `scf.if` in a kernel's own block, without a result or another side, whose block has one loop that contracts; the form.
+Writes: what stands ahead of the loop, and the loop, move ahead of the branch; the loop ends where it begins unless the condition holds;
+what stands behind it stays in the branch. Leaves alone: kernels of forms without roles, machines without descriptor copies, branches whose
+loop writes to memory or has stages.
+
+Roles walk the same loops, so that a loop has to stand where all of them come by. Tiles that a group of a grouped product does not have are
+such conditions.
+"""
+
+from treadle.analysis.divisibility import constant_value
+from treadle.dialects import tile
+from treadle.dialects.effects import HasEffects
+from treadle.dialects.stages import StageOp
+from treadle.ir.core import Operation
+from treadle.ir.dialects import arith, scf
+from treadle.ir.locations import location_of
+from treadle.ir.passes import register_pass
+from treadle.machine import TargetSpec
+from treadle.records import dataclass
+from treadle.remarks import emit
+from treadle.transforms.kernel.forms import roles
+from treadle.transforms.kernel.forms.registry import config_of
+from treadle.transforms.kernel.kernel_ir import KernelPass, insert_before
+
+NAME = "hoist-guarded-loops"
+
+
+def guarded_loop(branch: scf.IfOp) -> scf.ForOp | None:
+    """The one loop of a branch that contracts, where everything up to its end may as well be executed when the condition does not hold."""
+    if branch.results or any(block.first_op is not block.last_op for block in branch.false_region.blocks):
+        return None
+    ops = list(branch.true_region.block.ops)
+    loops = [op for op in ops if isinstance(op, scf.ForOp) and any(isinstance(inner, tile.ContractOp) for inner in op.walk())]
+    if len(loops) != 1 or any(isinstance(op, StageOp) or _writes(op) for op in loops[0].walk()):
+        return None
+    return loops[0] if all(map(_is_harmless, ops[: ops.index(loops[0])])) else None
+
+
+def _writes(op: Operation) -> bool:
+    return isinstance(op, HasEffects) and any(effect.access == "write" for effect in op.effects())
+
+
+def _is_harmless(op: Operation) -> bool:
+    """Whether nothing is to be seen of an operation but its results: loads read within their arrays, divisors are constants."""
+    divides = "div" in op.name or "rem" in op.name
+    if op.regions or (divides and constant_value(op.operands[1]) is None):
+        return False
+    return isinstance(op, tile.LoadOp | tile.ViewOp) or not (isinstance(op, HasEffects) and op.effects())
+
+
+@register_pass
+@dataclass(frozen=True)
+class HoistGuardedLoopsPass(KernelPass):
+    """Works on kernels whose form asks for roles."""
+
+    name = NAME
+
+    def run(self, kernel: tile.KernelOp, spec: TargetSpec) -> None:
+        """Rewrite one kernel."""
+        if spec.bulk_tensor is None or not isinstance(config_of(kernel), roles.Config):
+            return
+        for branch in [op for op in kernel.body.block.ops if isinstance(op, scf.IfOp)]:
+            if (loop := guarded_loop(branch)) is None:
+                continue
+            ops = list(branch.true_region.block.ops)
+            for op in ops[: ops.index(loop) + 1]:
+                op.detach()
+                insert_before(branch, op)
+            end = arith.SelectOp(branch.cond, loop.ub, loop.lb)
+            insert_before(loop, end)
+            loop.operands[1] = end.result
+            emit("decision", NAME, kernel.sym_name.data, "the loop makes no step where the condition does not hold", location_of(branch))
