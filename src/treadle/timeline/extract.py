@@ -1,6 +1,6 @@
 """From a schedule-level kernel to the steps of its agents: control is run on numbers, one workgroup, operation by operation.
 
-Needs values for the kernel's index arguments; the workgroup is the grid's first.
+Needs values for the kernel's index arguments; the workgroup is the grid's first. Conditions that are read from memory are taken to hold.
 """
 
 from collections import Counter
@@ -13,7 +13,7 @@ from treadle.dialects import pipe, sync, tile
 from treadle.dialects.tile_attributes import is_shared
 from treadle.errors import NO_TIMELINE, TreadleError
 from treadle.ir.core import Block, Operation, SSAValue
-from treadle.ir.dialects import builtin, scf
+from treadle.ir.dialects import arith, builtin, scf
 from treadle.ir.locations import location_of
 from treadle.machine import TargetSpec
 from treadle.plan.expr import parse
@@ -222,6 +222,8 @@ class _Walk:
             return Step("work", op.name, clocks, 0.0, uses, defines)
         if op.name == "arith.constant":
             self._env[op.results[0]] = constant_value(op)
+        elif isinstance(op, arith.SelectOp) and self._env.get(op.cond) is None:
+            self._env[op.result] = self._env.get(op.lhs)  # as the way that a branch takes whose condition is read from memory
         elif len(op.results) == 1 and (function := scalar_function(op)) is not None:
             operands = [self._env.get(v) for v in op.operands]
             known = all(isinstance(v, int) for v in operands)

@@ -252,7 +252,7 @@ class UncoveredSet:
         """Of large ones: a loop's length stands for itself and longer ones, so that each shorter one would be a class of its own."""
         while found is not None and (bound := max(map(abs, found)) + 1) > empty + empty // NEARLY:
             middle = max(empty + empty // NEARLY, int((empty * bound) ** 0.5))
-            if (smaller := self._values(self._within(-middle, middle))) is None:
+            if (smaller := self._values(self._within(1 - middle, middle))) is None:
                 empty = middle
             else:
                 found = smaller
