@@ -115,6 +115,17 @@ def _access_bytes(op: tile.LoadOp) -> int:
     return op.vector.value.data * element_bytes(tile.tile_type(op.result).element_type)
 
 
+def reads_arrays_of_known_sizes(loop: scf.ForOp) -> bool:
+    """Whether no load of the loop needs a branch for elements outside its array: behind one, loads in flight are no longer counted, and the
+    later ones are waited for with the earlier.
+    """
+    views = [op.view.owner for op in loop.body.walk() if isinstance(op, tile.LoadOp)]
+    return all(
+        isinstance(view, tile.ViewOp) and all(isinstance(number, int) for number in (*view.size_values(), *view.stride_values()))
+        for view in views
+    )
+
+
 def _ring_without_roles(kernel: tile.KernelOp) -> int:
     """How many steps of a loop are to be in flight in a kernel whose form has roles, which were refused; 0 for others."""
     config = config_of(kernel)
@@ -131,7 +142,7 @@ def loads_two_ahead(kernel: tile.KernelOp, loop: scf.ForOp, registers: int, by_m
     """
     threads = num_warps(kernel) * spec.subgroup_size
     deeper = registers + loaded_registers(kernel, loop, spec)
-    if deeper + BESIDE_STREAM - BESIDE_FETCHED > spec.max_registers_per_thread:
+    if deeper + BESIDE_STREAM - BESIDE_FETCHED > spec.max_registers_per_thread or not reads_arrays_of_known_sizes(loop):
         return False
     resident, held = (min(by_memory, spec.registers_per_unit // (threads * each)) for each in (registers, deeper))
     step = multiply_clocks(loop, spec)
