@@ -50,11 +50,11 @@ class Barriers:
         active = self.cluster.active if event.kind == "cluster" else self.cluster.workgroup(agent).active
         if any(other.blocked != event.kind for other in active):
             return False
-        known: Clock = []
+        known: Clock = {}
         for other in active:
             join(known, other.clock)
         for other in active:
-            other.clock = list(known)
+            other.clock = dict(known)
             other.blocked = "" if other is agent else "met"
         for workgroup in self.cluster.workgroups if event.kind == "cluster" else ():
             workgroup.touches.clear()
@@ -136,7 +136,7 @@ class Barriers:
             )
         self.named[rank, name] = Meeting(meeting.over + 1)
         for other in meeting.waiting:
-            other.clock = list(meeting.clock)  # theirs are part of it
+            other.clock = dict(meeting.clock)  # theirs are part of it
             other.put(component, meeting.over + 1)
             other.blocked = "" if other is agent else "met"
         if event.is_arrive:
@@ -170,7 +170,7 @@ class Barriers:
             self._count(agent, event, barrier, strand.warps, agent.clock)
             return
         keys = self._teams[strand.team]
-        phases.parts.setdefault((strand.team, strand.number), []).append(list(agent.clock))
+        phases.parts.setdefault((strand.team, strand.number), []).append(dict(agent.clock))
         if all(phases.parts.get(key) for key in keys):
             known, *others = [phases.parts[key].pop(0) for key in keys]
             for other in others:
@@ -202,8 +202,8 @@ class Barriers:
         phases, passed = self.phases[barrier], self.components.passed
         phases.delivered += event.number
         if passed != self.components.mbarrier:
-            known = [0] * passed + agent.clock[passed : passed + len(self.phases)]
-            join(phases.clock, known)
+            behind = passed + len(self.phases)
+            join(phases.clock, {component: value for component, value in agent.clock.items() if passed <= component < behind})
         self._complete(agent, event, barrier)
 
     def _check_arrival(self, agent: Agent, event: Event, barrier: int) -> None:
@@ -257,21 +257,20 @@ class Barriers:
             )
         phases.completed += 1
         components, clock = self.components, phases.clock
-        clock.extend([0] * (components.passed + barrier + 1 - len(clock)))
         clock[components.mbarrier + barrier] = clock[components.passed + barrier] = phases.completed
         phases.completions[phases.completed] = clock
         phases.completions.pop(phases.completed - 2, None)
         for waiter, time, waited in phases.waiters.pop(phases.completed - 1, ()):
-            if clock[waiter.number] < time:
+            if clock.get(waiter.number, 0) < time:
                 self._report_overtaken(waiter, waited, self.name(barrier))
         phases.arrived = phases.announced = phases.delivered = 0
-        phases.clock = []
+        phases.clock = {}
 
     def forget_known(self, agents: list[Agent]) -> None:
         """Drop what completed phases tell where all agents at work know it, so that nobody learns of it by a wait."""
         for component, phases in enumerate(self.phases, self.components.mbarrier):
             if phases.completions:
-                least = min([agent.clock[component] for agent in agents])
+                least = min([agent.at(component) for agent in agents])
                 for count in [count for count in phases.completions if count <= least]:
                     del phases.completions[count]
 

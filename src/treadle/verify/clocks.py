@@ -9,7 +9,8 @@ from collections.abc import Callable
 from treadle.verify.events import Access, Event
 from treadle.verify.program import Program, Strand
 
-Clock = list[int]
+Clock = dict[int, int]
+"""Of each component that something is known of, how far; of others nothing, which is 0."""
 Restore = Callable[[], None]
 """Brings back what was saved, as often as it is called."""
 
@@ -25,10 +26,10 @@ class Components:
         count = len(program.strands)
         barriers = program.cluster * len(program.mbarriers)
         self.mbarrier = self.passed = 3 * count
-        self.size = self.mbarrier + barriers
+        self._size = self.mbarrier + barriers
         if program.cluster > 1:
-            self.passed = self.size
-            self.size += barriers
+            self.passed = self._size
+            self._size += barriers
         self._local_queue = program.local_queue
         self._queues: dict[tuple[int, str, bool], int] = {}
         self._meetings: dict[tuple[int, str], int] = {}
@@ -60,24 +61,24 @@ class Components:
             agent.put(self.queue(agent.number, queue), issued)
 
     def _next(self) -> int:
-        self.size += 1
-        return self.size - 1
+        self._size += 1
+        return self._size - 1
 
 
 def reached(clock: Clock, component: int, value: int) -> bool:
     """Whether a clock knows of a token."""
-    return component < len(clock) and clock[component] >= value
+    return clock.get(component, 0) >= value
 
 
 def join(clock: Clock, other: Clock) -> None:
     """Let `clock` know what `other` knows."""
     if not clock:
-        clock.extend(other)
+        clock.update(other)
         return
-    short = len(other) - len(clock)
-    if short > 0:
-        clock.extend([0] * short)
-    clock[: len(other)] = [new if new > old else old for old, new in zip(clock, other, strict=False)]
+    known = clock.get
+    for component, value in other.items():
+        if value > known(component, 0):
+            clock[component] = value
 
 
 Vector = tuple[int, ...]
@@ -138,8 +139,9 @@ class Agent:
     `number`: the strand's number, which is also its component. `row`: the nodes that it has to run.
     """
 
-    def __init__(self, strand: Strand, clock: Clock) -> None:
-        self.strand, self.number, self.clock = strand, strand.number, clock
+    def __init__(self, strand: Strand) -> None:
+        self.strand, self.number = strand, strand.number
+        self.clock: Clock = {}
         self.row: tuple[int, ...] = ()
         self.frames: list[Frame] = []
         self.closed: dict[str, int] = {}
@@ -157,13 +159,13 @@ class Agent:
 
     def saved(self) -> Restore:
         """What brings back all but where it stands."""
-        clock, closed = list(self.clock), dict(self.closed)
+        clock, closed = dict(self.clock), dict(self.closed)
         tiles = [(register, flight, flight.taken) for register, flight in self.registers.items()]
         retired = {queue: list(times) for queue, times in self.retired.items()}
         rest = self.blocked, self.target, self.waiting, self.last_sync, self.is_done
 
         def restore() -> None:
-            self.clock, self.closed = list(clock), dict(closed)
+            self.clock, self.closed = dict(clock), dict(closed)
             self.registers = {register: flight for register, flight, _ in tiles}
             for _, flight, taken in tiles:
                 flight.taken = taken
@@ -174,19 +176,16 @@ class Agent:
 
     def at(self, component: int) -> int:
         """The clock's value of a component."""
-        return self.clock[component] if component < len(self.clock) else 0
+        return self.clock.get(component, 0)
 
     def put(self, component: int, value: int) -> None:
         """Raise a component."""
-        if component >= len(self.clock):
-            self.clock.extend([0] * (component + 1 - len(self.clock)))
-        if value > self.clock[component]:
+        if value > self.clock.get(component, 0):
             self.clock[component] = value
 
     def tick(self) -> int:
         """One step further."""
-        now = self.clock[self.number] + 1
-        self.clock[self.number] = now
+        now = self.clock[self.number] = self.clock.get(self.number, 0) + 1
         return now
 
     def place(self) -> tuple[tuple[int, int, int], ...]:

@@ -35,7 +35,7 @@ class Engine:
         self.program, self.nodes = program, nodes
         self.reports = Reports({}, max_findings)
         self.components = Components(program)
-        agents = [Agent(strand, [0] * self.components.size) for strand in program.strands]
+        agents = [Agent(strand) for strand in program.strands]
         self.workgroups: list[Workgroup] = []
         for rank in range(program.cluster):
             main = [agent for agent in agents if agent.strand.rank == rank and agent.strand.trace < 0]
@@ -265,15 +265,14 @@ class Engine:
         known = workgroup.known()
         workgroup.active = [other for other in workgroup.roles if other.strand.roles == node.op_index]
         for other in workgroup.active:
-            other.clock = list(known)
+            other.clock = dict(known)
             other.begin(node.traces[other.strand.trace])
-            other.clock.extend([0] * (self.components.size - len(other.clock)))
         return False
 
     def _end_of_roles(self, workgroup: Workgroup) -> bool:
         if not workgroup.is_in_roles or not all(agent.is_done for agent in workgroup.active):
             return False
-        known: Clock = []
+        known: Clock = {}
         for agent in workgroup.active:
             self.components.flush(agent)
             join(known, agent.clock)

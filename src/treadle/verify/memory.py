@@ -56,12 +56,12 @@ class Memory:
 
     def _compare_all(self, records: list[Record], agent: Agent, event: Event, access: Access) -> None:
         """Compare what is not simply over: most is."""
-        clock, size, is_write, is_async = agent.clock, len(agent.clock), access.is_write, access.is_async
+        known, is_write, is_async = agent.clock.get, access.is_write, access.is_async
         for record in records:
             earlier = record.access
             if not (is_write or earlier.is_write):
                 continue
-            is_over = record.component < size and clock[record.component] >= record.value
+            is_over = known(record.component, 0) >= record.value
             if not is_over or (is_async and earlier.is_write and not earlier.is_async):
                 self._compare(record, agent, event, access)
 

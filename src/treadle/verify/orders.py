@@ -34,14 +34,15 @@ def is_fenced(components: Components, record: Record, clock: Clock) -> bool:
 
 def known_to_all(clocks: list[Clock]) -> Clock:
     """What every one of some clocks knows."""
-    return [min(column) for column in zip(*clocks, strict=False)]
+    first, *others = clocks
+    return {component: min([value, *[clock.get(component, 0) for clock in others]]) for component, value in first.items()}
 
 
 def not_over(components: Components, records: list[Record], known: Clock, *, fences: bool) -> list[Record]:
     """Those of `records` that are not `known` to be over; `fences`: and to be fenced, where the async proxy may come."""
-    size = len(known)
+    get = known.get
     return [
         r
         for r in records
-        if r.component >= size or known[r.component] < r.value or (fences and needs_fence(r.access) and not is_fenced(components, r, known))
+        if get(r.component, 0) < r.value or (fences and needs_fence(r.access) and not is_fenced(components, r, known))
     ]

@@ -10,7 +10,7 @@ class Phases:
     def __init__(self, needed: int) -> None:
         self.needed = needed
         self.completed = self.arrived = self.announced = self.delivered = 0
-        self.clock: Clock = []
+        self.clock: Clock = {}
         self.completions: dict[int, Clock] = {}
         self.waiters: dict[int, list[tuple[Agent, int, Event]]] = {}
         self.parts: dict[tuple[int, int], list[Clock]] = {}
@@ -18,15 +18,15 @@ class Phases:
     def saved(self) -> Restore:
         """What brings it back."""
         counts = self.completed, self.arrived, self.announced, self.delivered
-        clock, completions = list(self.clock), dict(self.completions)
+        clock, completions = dict(self.clock), dict(self.completions)
         waiters = {count: list(waiting) for count, waiting in self.waiters.items()}
-        parts = {key: [list(each) for each in clocks] for key, clocks in self.parts.items()}
+        parts = {key: [dict(each) for each in clocks] for key, clocks in self.parts.items()}
 
         def restore() -> None:
             self.completed, self.arrived, self.announced, self.delivered = counts
-            self.clock, self.completions = list(clock), dict(completions)
+            self.clock, self.completions = dict(clock), dict(completions)
             self.waiters = {count: list(waiting) for count, waiting in waiters.items()}
-            self.parts = {key: [list(each) for each in clocks] for key, clocks in parts.items()}
+            self.parts = {key: [dict(each) for each in clocks] for key, clocks in parts.items()}
 
         return restore
 
@@ -36,13 +36,13 @@ class Meeting:
 
     def __init__(self, over: int = 0) -> None:
         self.over, self.warps, self.needed = over, 0, 0
-        self.clock: Clock = []
+        self.clock: Clock = {}
         self.came: list[Agent] = []
         self.waiting: list[Agent] = []
 
     def copy(self) -> "Meeting":
         """Another one with the same who came."""
         found = Meeting(self.over)
-        found.warps, found.needed, found.clock = self.warps, self.needed, list(self.clock)
+        found.warps, found.needed, found.clock = self.warps, self.needed, dict(self.clock)
         found.came, found.waiting = list(self.came), list(self.waiting)
         return found

@@ -12,24 +12,30 @@ OLDEST_PHASE = 3  # older phases are known to whoever knows any that may still b
 class _Knowledge:
     """What a number of clocks know of tokens. The first `agents` of them are those of agents."""
 
-    def __init__(self, clocks: list[Clock], agents: int, size: int) -> None:
-        self._agents = agents
-        self._columns = list(zip(*(clock + [0] * (size - len(clock)) for clock in clocks), strict=True))
+    def __init__(self, clocks: list[Clock], agents: int) -> None:
+        self._agents, self._clocks = agents, clocks
+        self._columns: dict[int, list[int]] = {}
         self._least: dict[int, int] = {}
         self._known: dict[tuple[int, int], tuple[bool, ...]] = {}
+
+    def _column(self, component: int) -> list[int]:
+        found = self._columns.get(component)
+        if found is None:
+            found = self._columns[component] = [clock.get(component, 0) for clock in self._clocks]
+        return found
 
     def of_agents(self, component: int, value: int) -> tuple[bool, ...]:
         """Which clocks know a token that only agents are asked about; empty where all of these know it, who then can learn no more."""
         least = self._least.get(component)
         if least is None:
-            least = self._least[component] = min(self._columns[component][: self._agents])
+            least = self._least[component] = min(self._column(component)[: self._agents])
         return () if value <= least else self.of(component, value)
 
     def of(self, component: int, value: int) -> tuple[bool, ...]:
         """Which clocks know a token."""
         found = self._known.get((component, value))
         if found is None:
-            found = self._known[component, value] = tuple([known >= value for known in self._columns[component]])
+            found = self._known[component, value] = tuple([known >= value for known in self._column(component)])
         return found
 
     def lags(self, component: int, now: int) -> tuple[int, ...]:
@@ -37,7 +43,7 @@ class _Knowledge:
 
         Other clocks than those of agents are only ever joined to these, so what every agent knows counts as known.
         """
-        column = self._columns[component]
+        column = self._column(component)
         least = min(column[: self._agents])
         return tuple([lag if (lag := now - (known if known > least else least)) < 2 else 2 + lag % 2 for known in column])
 
@@ -64,7 +70,7 @@ class RunStates:
             clocks += phases.completions.values()
             clocks += [clock for value in phases.parts.values() for clock in value]
         clocks += [meeting.clock for meeting in barriers.named.values() if meeting.clock]
-        knowledge = _Knowledge(clocks, len(agents), components.size)
+        knowledge = _Knowledge(clocks, len(agents))
         found: list[object] = [agent.state(barriers.phases_left(agent), self.oldest) for agent in agents]
         for at, phases in enumerate(barriers.phases):
             parts = tuple(sorted([(key, len(value)) for key, value in phases.parts.items() if value]))

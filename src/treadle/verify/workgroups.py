@@ -39,7 +39,7 @@ class Workgroup:
 
     def known(self) -> Clock:
         """What its warps know together."""
-        found: Clock = []
+        found: Clock = {}
         for agent in self.main:
             join(found, agent.clock)
         return found
