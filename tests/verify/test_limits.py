@@ -36,7 +36,8 @@ def either_way() -> str:
     """The consumer hands its slot back on both sides of a condition on data."""
     arrive, data = USE[-1], [line.replace("%f", "%u0") for line in (*LOADED, f"  {loaded('%u')}")]
     use = (*USE[:-1], *data, f"  scf.if %u {{\n{arrive}\n  }} else {{\n{arrive}\n  }}")
-    return ring(*[["  scf.for %i = %c0 to %n step %c1 {", *turn("%i"), *body, "  }"] for body in (FILL, use)])
+    producer, consumer = (["  scf.for %i = %c0 to %n step %c1 {", *turn("%i"), *body, "  }"] for body in (FILL, use))
+    return ring(producer, consumer)
 
 
 def no_such_product(factor: str) -> str:
@@ -62,9 +63,10 @@ def test_right_programs_outside_the_exact_fragment(name: str) -> None:
 
 def test_the_same_within_it() -> None:
     """Each but for what puts it outside is proven, so that no other fault is what the verdicts above are about."""
+    producer, consumer = ([line.replace("to %i step", "to %c5 step") for line in triangular(body)] for body in (FILL, USE))
     within = {
         "products with constants": no_such_product("%c4"),
         "what loops carry grows evenly": text(*[line.replace("muli", "addi") for line in doubled()], symbols=("n",)),
-        "rectangular loops": ring(*[[line.replace("to %i step", "to %c5 step") for line in triangular(body)] for body in (FILL, USE)]),
+        "rectangular loops": ring(producer, consumer),
     }
     assert {name: prove(kernel_of(body)).status for name, body in within.items()} == dict.fromkeys(within, "proven")
