@@ -42,7 +42,5 @@ def not_over(components: Components, records: list[Record], known: Clock, *, fen
     """Those of `records` that are not `known` to be over; `fences`: and to be fenced, where the async proxy may come."""
     get = known.get
     return [
-        r
-        for r in records
-        if get(r.component, 0) < r.value or (fences and needs_fence(r.access) and not is_fenced(components, r, known))
+        r for r in records if get(r.component, 0) < r.value or (fences and needs_fence(r.access) and not is_fenced(components, r, known))
     ]

@@ -57,7 +57,11 @@ class SetStagesPass(KernelPass):
         work = [found for _, found in pieces]
         groups = [count for count in GROUPS if num_warps(kernel) % count == 0 and num_warps(kernel) // count >= spec.matrix_units]
         subject, place = f"{kernel.sym_name.data}: loop", location_of(loop)
-        reason = f"{num_warps(kernel)} warps make no groups that all matrix units have a warp of" if not groups else "nothing multiplies"
+        reason = "nothing multiplies"
+        if not groups:
+            reason = f"{num_warps(kernel)} warps make no groups that all matrix units have a warp of"
+        elif not any(piece.unit == "matrix" for piece in work) and any(isinstance(op, tile.ContractOp) for op in loop.body.walk()):
+            reason = "its products stand in branches or loops of their own, which no border divides"
         for found in partitions(work, groups, GAPS, MEETING_CLOCKS)[:MOST_TRIES]:
             marks = _mark(loop, [pieces[n][0] for n in found.begins], found, work)
             try:
