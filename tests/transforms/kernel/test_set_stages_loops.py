@@ -1,4 +1,4 @@
-"""set-stages on loops that matchers of one product turn down: more loads, branches, masks, vector units, two products; results are right."""
+"""set-stages on loops that matchers of one product turn down: more loads, branches, masks, other units; results are right."""
 
 import re
 from typing import Any
