@@ -17,11 +17,13 @@ from treadle.options import CompileOptions
 DOCUMENT = Path(__file__).parents[2] / "docs" / "artifact.md"
 FAKE = Path(__file__).parent / "fake_hip_c"
 M, N, K = 40, 56, 72
+MOST_LINES = 60
 
 
 def launcher_text() -> str:
     """The C of the document."""
     (found,) = re.findall(r"```c\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
+    assert found.count("\n") <= MOST_LINES
     return found
 
 
