@@ -70,6 +70,22 @@ def _persistent_steps(steps: str) -> str:
     return ring(side("%c5", FILL), side(steps, USE), "  %tiles = arith.muli %n, %m : index", symbols=("n", "m", "g"), grid="g")
 
 
+def _persistent_sizes(steps: str, grid: str = "g") -> str:
+    """The same where the steps of a tile are a size, too: the ring's counter is a multiple of one; the consumer's has `steps`."""
+
+    def side(count: str, body: tuple[str, ...]) -> list[str]:
+        return [
+            f"  %z = scf.for %tile = %w to %n step %{'g' if grid == 'g' else f'c{grid}'} iter_args(%b0 = %c0) -> (index) {{",
+            f"  %y = scf.for %k = %c0 to {count} step %c1 iter_args(%b = %b0) -> (index) {{",
+            *turn("%b"),
+            *body,
+            "  %b2 = arith.addi %b, %c1 : index\n  scf.yield %b2 : index\n  }\n  scf.yield %y : index\n  }",
+        ]
+
+    before = "  %less = arith.subi %m, %c1 : index\n  %most = arith.minsi %m, %c5 : index"
+    return ring(side("%m", FILL), side(steps, USE), before, symbols=("n", "m", "g"), grid=grid)
+
+
 def _by_maps(divisor: int) -> str:
     """The consumer takes slot and parity by affine maps."""
     head = "  scf.for %i = %c0 to %n step %c1 {"
@@ -113,6 +129,8 @@ def _next_multiple(predicate: str) -> str:
 WRONG: dict[str, str] = {
     "a consumer of one tile less, in steps of a size": _persistent("%less"),
     "a consumer of fewer steps for each tile": _persistent_steps("%c4"),
+    "a consumer of a step less than a size": _persistent_sizes("%less"),
+    "a consumer of five steps at most": _persistent_sizes("%most", "5"),
     "a parity by another quotient": _by_maps(4),
     "a least of what is left": _limited("%c1"),
     "a largest of two, in a long loop": _far("sgt"),
@@ -128,3 +146,8 @@ RIGHT: dict[str, str] = {
     "a rounded up quotient": _rounded_up("sle", "%c0"),
     "the next multiple": _next_multiple("sgt"),
 }
+LONG: dict[str, str] = {
+    "steps of a size for each of tiles in steps of a size": _persistent_sizes("%m"),
+    "steps of a size for each of tiles in steps of five": _persistent_sizes("%m", "5"),
+}
+"""Right ones of more classes than a proof looks at with the least effort."""

@@ -11,7 +11,7 @@ from treadle.verify.check import prove
 from treadle.verify.program import Program
 from treadle.verify.reasons import Reason
 from treadle.verify.remembered_loops import remembered
-from treadle.verify.symbols import Form
+from treadle.verify.symbols import Atoms, Form
 from treadle.verify.trace import Tracer
 from treadle.verify.trace_state import State
 
@@ -37,6 +37,8 @@ def test_a_loop_that_says_something_of_the_class_is_followed_each_time(what: str
     """Also where it is not new: in the next run it may be."""
     program = Program(kernel_of(SOURCE))
     state = Tracer(program).state
+    state.atoms = Atoms([-1])
+    state.begin()
     (op,) = program.loops
     say = said(state, op)[what]
     calls = list[int]()

@@ -52,7 +52,7 @@ class Class:
         self.shared += bool(form.terms or form.iterations)
         if form.iterations:
             self.loops |= form.loops
-        if form.terms and not self.atoms.is_sum_of_remainders(form):
+        if form.terms and not self.atoms.is_never_negative(form):
             self._not_negative[form.key] = None
 
     def zero(self, form: Form) -> None:
@@ -129,6 +129,22 @@ class Class:
         if not pumps:
             return _all_of(parts) if parts else "true"
         return f"(exists {', '.join(f'k{pump}' for pump in pumps)} : {_all_of(parts)})"
+
+    def by_residues(self) -> "Class":
+        """The class with the same members, its constraints in terms of the residues that it fixes."""
+        from treadle.verify.residues import Residues
+
+        residues, found = Residues(self.atoms), Class(self.atoms)
+        residues.learn_all([Form(*key) for key, rounds in self._equations if not rounds])
+        for key in self._not_negative:
+            form = residues.reduced(Form(*key))
+            found.not_negative(form if form.terms or form.constant >= 0 else Form(*key))
+        for key, rounds in self._equations:
+            form = residues.reduced(Form(*key))
+            found.pumped(form if form.terms or rounds or not form.constant else Form(*key), rounds)
+        for form in residues.definitions():
+            found.zero(form)
+        return found
 
     def size(self) -> tuple[int, int, int]:
         """Constraints; quotients in them; quotients and counts of rounds."""
@@ -274,6 +290,9 @@ class UncoveredSet:
     def remove(self, covered: Class) -> None:
         """Leave out the members of a class."""
         rows, quotients, columns = covered.size()
+        if quotients > FEW_QUOTIENTS:
+            covered = covered.by_residues()
+            rows, quotients, columns = covered.size()
         self.cost += rows * columns**3 // ROWS_TIMES_CUBED_COLUMNS
         if columns > MAX_COLUMNS:
             raise TooHard

@@ -5,6 +5,7 @@ are atoms of their own, so that remainders and numbers of steps are forms too.
 """
 
 from collections.abc import Iterable, Sequence
+from math import gcd
 
 Terms = tuple[tuple[int, int], ...]
 """Atoms with their factors, sorted by atom."""
@@ -92,11 +93,20 @@ def kept(form: Form) -> Form:
     return Form(form.terms, form.constant, tuple([(loop, UNEVENLY) for loop, _ in form.iterations])) if form.iterations else form
 
 
-class Atoms:
-    """The atoms of a kernel's forms: its unknown values, in their order, then quotients `floor(form / divisor)`."""
+def _whole(count: int, divisor: int) -> int:
+    """How often a divisor is in a factor, towards zero."""
+    return count // divisor if count >= 0 else -(-count // divisor)
 
-    def __init__(self, unknowns: int) -> None:
-        self.unknowns = unknowns
+
+class Atoms:
+    """The atoms of a kernel's forms: its unknown values, in their order, then quotients `floor(form / divisor)`.
+
+    `lows`: the least value of each unknown.
+    """
+
+    def __init__(self, lows: Sequence[int]) -> None:
+        self.unknowns = len(lows)
+        self._lows: list[int | None] = list(lows)
         self._quotients: list[tuple[Form, int]] = []
         self._known: dict[tuple[Terms, int, int], int] = {}
 
@@ -106,19 +116,27 @@ class Atoms:
 
     def quotient(self, form: Form, divisor: int) -> Form:
         """`floor(form / divisor)` for a positive divisor."""
-        whole = [(atom, count // divisor) for atom, count in form.terms if count % divisor == 0]
-        rest = Form(tuple([(atom, count) for atom, count in form.terms if count % divisor]), form.constant % divisor)
+        whole = [(atom, times) for atom, count in form.terms if (times := _whole(count, divisor))]
+        left = [(atom, rest) for atom, count in form.terms if (rest := count - divisor * _whole(count, divisor))]
+        rest = Form(tuple(left), form.constant % divisor)
         evenly = tuple([(loop, each // divisor if each % divisor == 0 else UNEVENLY) for loop, each in form.iterations])
         taken = Form(tuple(whole), form.constant // divisor, evenly)
         if not rest.terms:
             return taken
-        if divisor == 1:
-            return form
+        if (common := gcd(divisor, *[count for _, count in left])) > 1:
+            smaller = Form(tuple([(atom, count // common) for atom, count in left]), rest.constant // common)
+            return combined(taken, self.quotient(smaller, divisor // common))
+        if len(rest.terms) == 1 and rest.terms[0][1] == 1 and rest.terms[0][0] >= self.unknowns:
+            # A quotient of a quotient is one of its dividend.
+            divided, before = self._quotients[rest.terms[0][0] - self.unknowns]
+            return combined(taken, self.quotient(shifted(divided, before * rest.constant), before * divisor))
         key = (*rest.key, divisor)
         atom = self._known.get(key)
         if atom is None:
             atom = self._known[key] = self.unknowns + len(self._quotients)
             self._quotients.append((rest, divisor))
+            least = self._least(rest)
+            self._lows.append(None if least is None else least // divisor)
         return combined(taken, Form(((atom, 1),), 0))
 
     def ceiling(self, form: Form, divisor: int) -> Form:
@@ -129,8 +147,8 @@ class Atoms:
         """`form - divisor * floor(form / divisor)`."""
         return combined(form, self.quotient(form, divisor), -divisor)
 
-    def is_sum_of_remainders(self, form: Form) -> bool:
-        """Whether a form is zero or more because it is a sum of remainders and a constant."""
+    def is_never_negative(self, form: Form) -> bool:
+        """Whether a form is zero or more for all values of the unknowns because it is a sum of remainders and of what has no less."""
         left = form
         for atom, count in form.terms:
             if atom >= self.unknowns and count < 0:
@@ -138,7 +156,22 @@ class Atoms:
                 if count % divisor:
                     return False
                 left = combined(left, self.remainder(divided, divisor), count // divisor)
-        return not left.terms and left.constant >= 0
+        least = self._least(left)
+        return least is not None and least >= 0
+
+    def _least(self, form: Form) -> int | None:
+        """No more than the least value of a form; None where nothing is known of it."""
+        total = form.constant
+        for atom, count in form.terms:
+            low = self._lows[atom]
+            if count < 0 or low is None:
+                return None
+            total += count * low
+        return total
+
+    def parts(self, atom: int) -> tuple[Form, int] | None:
+        """What a quotient divides, and by what; None for an unknown."""
+        return self._quotients[atom - self.unknowns] if atom >= self.unknowns else None
 
     def quotients_in(self, atoms: Iterable[int]) -> set[int]:
         """The quotients among atoms, and those in them."""

@@ -39,7 +39,7 @@ class State:
 
     def __init__(self, program: Program, unknowns: Unknowns) -> None:
         self.program, self.unknowns = program, unknowns
-        self.atoms = Atoms(len(unknowns.all))
+        self.atoms = Atoms([unknown.low for unknown in unknowns.all])
         self.references = References()
         self.env: list[object] = []
         self.symbols: list[Symbol] = []
