@@ -5,6 +5,7 @@ Reads `dispatch.kernel` (the guarantees in docs/architecture.md), writes nothing
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Literal
 
 from treadle.analysis.attention_structure import Attention, attention_of, is_chain
@@ -39,8 +40,11 @@ from treadle.layout.windows import Windows
 from treadle.plan.expr import Expr, as_expr, constant
 from treadle.records import dataclass
 
+FILLS_A_TILE = 128
+"""An axis as long as this is as good as any longer one; the innermost has the shortest strides."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class LoopNest:
     """Everything a tiling decision needs to know of one kernel. `roots`: several for contractions that share an operand, over the same
     dimensions, and for reductions of rows; `computation` is the first one's, and tells the roles of the dimensions for all.
@@ -96,7 +100,18 @@ class LoopNest:
         """Elements between neighbours along a merged axis; along one of blocks what the distance is a multiple of."""
         if axis.block:
             return access.step_of(axis.block)
-        return access.strides[axis.dims[-1]] * axis.factor
+        stride = access.strides[axis.dims[-1]]
+        return stride if axis.factor == 1 else stride * axis.factor
+
+    @cached_property
+    def main_axes(self) -> Mapping[str, int]:
+        """See `contraction_axes.main_axis`, by roles."""
+        found: dict[str, list[tuple[int, int]]] = {}
+        inner = self.computation.inner if isinstance(self.computation, Contraction) and self.computation.scales else None
+        for number, axis in enumerate(self.axes):
+            if axis.role != "k" or inner is None or axis.dims[-1] in inner:
+                found.setdefault(axis.role, []).append((min(axis.bound.as_int() or FILLS_A_TILE, FILLS_A_TILE), number))
+        return {role: max(axes)[1] for role, axes in found.items()}
 
 
 def _accesses(structure: "_Structure", consumers: dict[Operation, Linears]) -> Iterator[Access]:
