@@ -89,3 +89,19 @@ def test_does_not_visit_what_lay_inside_an_erased_operation() -> None:
     rewrite_greedily(parse_module(TEXT, "user.mlir"), [DropLoops(), Visit()], max_iterations=2)
     assert visited.count("arith.addf") == 2  # the one behind the loop, in each of two sweeps
     assert "scf.yield" not in visited
+
+
+def test_patterns_are_shown_no_operation_that_they_do_not_look_at() -> None:
+    """A sweep over thousands of operations asks the few patterns that may rewrite each."""
+    seen: list[str] = []
+
+    class Watching(Pattern):
+        def may_rewrite(self, name: str) -> bool:
+            return name.startswith("arith.")
+
+        def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
+            seen.append(op.name)
+
+    text = "func.func @f(%x: f32) -> f32 {\n  %y = arith.negf %x : f32\n  %z = math.exp %y : f32\n  return %z : f32\n}\n"
+    assert not rewrite_greedily(parse_module(text, "t.mlir"), (Watching(),))
+    assert seen == ["arith.negf"]

@@ -1,11 +1,20 @@
 """Tiles of multiply-adds whose operands copies bring: what is chosen where, and that it fits."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from treadle.machine import target_spec
-from treadle.plan.multiply_add_tiles import MultiplyAdds, multiplies_pieces, multiply_add_seconds, multiply_add_tiles, registers, resident
+from treadle.plan.multiply_add_tiles import (
+    MultiplyAdds,
+    clocks,
+    multiplies_pieces,
+    multiply_add_seconds,
+    multiply_add_tiles,
+    registers,
+    resident,
+)
 from treadle.plan.tile_config import ContractionShape, ContractionTypes
 
 SPEC = target_spec("sm_90a")
@@ -29,6 +38,13 @@ def test_all_fit_the_machine(seed: int) -> None:
         assert together == 1 or together * tile.num_threads(SPEC) * registers(tile, problem) <= SPEC.registers_per_unit
     times = [multiply_add_seconds(tile, problem, 0) for tile in found]
     assert min(times) > 0
+    # What is kept of tiles for other lengths of k is right for this one.
+    assert [clocks(tile, problem) for tile in found] == sorted(clocks(tile, problem) for tile in found)
+    whole = replace(problem, shape=ContractionShape(3, 256, 256, 4096))
+    ragged = replace(whole, shape=replace(whole.shape, k=4097))
+    assert registers(found[0], ragged) > registers(found[0], whole)
+    assert all(registers(tile, ragged) <= SPEC.fma_registers for tile in multiply_add_tiles(ragged))
+    assert len(multiply_add_tiles(whole)) >= len(multiply_add_tiles(ragged))
 
 
 def test_few_tiles_are_small_and_many_are_large() -> None:

@@ -148,6 +148,7 @@ def test_tiles_take_no_less_than_their_form_at_least(m: int, n: int, k: int, cut
     for form in role_forms(asked, SPEC):
         assert all(model.cost(tile) >= model.at_least(form) * (1 - 1e-9) for tile in tiles_of(form, asked, SPEC))
     costs = model.costs()
+    assert not costs or model.least() <= min(costs.values()) * (1 + 1e-9)
     assert not costs or role_cost(RoleModel(asked, SPEC).best() or next(iter(costs)), asked, SPEC) == min(costs.values())
 
 

@@ -20,6 +20,7 @@ from treadle.plan.small_m import (
     StreamTile,
     SwappedTile,
     stream_clocks,
+    stream_tile,
     stream_tiles,
     swapped_clocks,
     swapped_tile,
@@ -122,3 +123,24 @@ def test_what_is_asked_for_is_taken() -> None:
     assert tile is not None
     assert (tile.step, tile.k) == (24, 64)
     assert swapped_tile(INSTRUCTION, shape_of(65, 6144, 4096), H200) is None
+
+
+@settings(max_examples=60)
+@given(
+    st.sampled_from(["sm_90a", "gfx942", "gfx1201"]),
+    st.integers(1, 8),
+    st.integers(1, 20000),
+    st.integers(1, 20000),
+    st.booleans(),
+    st.sampled_from([1, 2, 8]),
+    st.integers(1, 64),
+)
+def test_the_best_streamed_tile_is_found_without_the_others(
+    target: str, few: int, many: int, k: int, along_k: bool, vector: int, batch: int
+) -> None:
+    spec = target_spec(target)
+    shape = SmallShape(few, many, k, 2, 2, 4, along_k=along_k, vector=vector, batch=batch)
+    found = stream_tiles(shape, spec)
+    assert stream_tile(shape, spec) == (found[0] if found else None)
+    clocks = [stream_clocks(tile, shape, spec) for tile in found]
+    assert not found or clocks[0] <= min(clocks) * (1 + spec.rates.streaming.alike)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import product
+from math import inf
 
 import pytest
 from hypothesis import given, settings
@@ -12,11 +13,9 @@ from treadle.plan.block_bounds import greatest, in_whole_steps, least, of_the_la
 from treadle.plan.expr import Expr, ceil_div, constant, maximum, minimum, symbol
 from treadle.plan.form_times import Gathered, best_tile, tile_seconds
 from treadle.plan.reduction_parts import SplitReduction, split_reduction
-from treadle.plan.split_parts import (
-    SplitContraction,
-    cluster_counts,
-    split_contraction,
-)
+from treadle.plan.small_m import SLACK
+from treadle.plan.split_choices import SplitContraction, role_costs
+from treadle.plan.split_parts import cluster_counts, merge_times, split_contraction
 from treadle.plan.tile_config import AxisShape, ContractionShape, TileProblem, contraction_types
 
 TARGETS = ("sm_90a", "gfx942", "gfx1201")
@@ -73,6 +72,29 @@ def test_who_merges_is_the_faster_one() -> None:
         assert merge != "cluster" or found.count in cluster_counts(spec)
         times.append(found.seconds)
     assert times == sorted(times)
+
+
+@settings(max_examples=60)
+@given(st.sampled_from(TARGETS), st.integers(1, 500), st.integers(1, 2000), st.integers(1, 40), st.integers(2, 64), st.floats(0.5, 3))
+def test_what_is_left_out_of_a_search_is_never_the_best(target: str, m: int, n: int, steps: int, count: int, share: float) -> None:
+    """Where something takes less than is enough, the least is what it is without a limit; else nothing is told to take that little."""
+    problem, spec = product_of(m, n, 64 * steps * count, target)
+    part, costs = replace(problem.shape, batch=count, k=64 * steps), role_costs(problem, spec)
+    whole = min(merge_times(problem, part, count, costs, spec, inf).values())
+    enough = whole * share
+    found = min(merge_times(problem, part, count, costs, spec, enough).values(), default=inf)
+    assert found == whole if share >= 1 + SLACK else found > enough
+
+
+def test_few_parts_are_modelled_where_models_are_shared() -> None:
+    """Steps of tiles cost the same whatever k is: sixteen lengths of one loop model them once."""
+    problem, spec = product_of(24, 1000, 1 << 12, "sm_90a")
+    assert split_contraction(problem, spec) is not None
+    (model, *_) = role_costs(replace(problem, shape=replace(problem.shape, k=None)), spec).of(problem.shape)
+    steps = model.steps
+    assert steps > 0
+    assert split_contraction(replace(problem, shape=replace(problem.shape, k=1 << 13)), spec) is not None
+    assert model.steps == steps
 
 
 @pytest.mark.parametrize("target", ["gfx942", "gfx1201"])

@@ -8,20 +8,13 @@ from treadle.analysis.nest_axes import Access
 from treadle.machine.spec import TargetSpec
 from treadle.plan.expr import constant
 
-FILLS_A_TILE = 128
-"""An axis as long as this is as good as any longer one; the innermost has the shortest strides."""
-
 
 def main_axis(nest: LoopNest, role: str) -> int:
     """The axis of a role along which tiles lie: the innermost of those that fill one, else the largest; -1 where there is none.
 
     Unknown sizes count as large. Along k it is one that no scale depends on.
     """
-    found = [i for i, axis in enumerate(nest.axes) if axis.role == role]
-    kind = nest.computation
-    if role == "k" and isinstance(kind, Contraction) and kind.scales:
-        found = [i for i in found if nest.axes[i].dims[-1] in kind.inner]
-    return max(found, key=lambda i: (min(nest.axes[i].bound.as_int() or 1 << 30, FILLS_A_TILE), i), default=-1)
+    return nest.main_axes.get(role, -1)
 
 
 def is_one_step(nest: LoopNest, operand_bytes: int, spec: TargetSpec) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from treadle.analysis.index_bounds import Bound, IndexBounds, exactly, up_to
 from treadle.analysis.indexing import StructuredOp, structured
 from treadle.analysis.loop_nest import LoopNest
-from treadle.analysis.root_positions import iteration_sizes, kernel_symbols
+from treadle.analysis.root_positions import KernelSizes, kernel_symbols
 from treadle.dialects import dispatch
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import builtin, linalg
@@ -76,12 +76,12 @@ def _index_results(ops: Sequence[Operation]) -> Iterator[SSAValue]:
             yield from (result for result in op.results if _is_index(result))
 
 
-def _body_bounds(view: StructuredOp, kernel: dispatch.KernelOp, outer: IndexBounds) -> Iterator[Bound | None]:
+def _body_bounds(view: StructuredOp, known: KernelSizes, outer: IndexBounds) -> Iterator[Bound | None]:
     """Bounds of the index arithmetic in a generic's body."""
     values = list(_index_results(list(view.body.ops)))
     if not values:
         return
-    sizes = iteration_sizes(view, kernel)
+    sizes = known.loops(view)
 
     def leaf(value: SSAValue) -> Bound | None:
         op = value.owner
@@ -95,7 +95,7 @@ def _body_bounds(view: StructuredOp, kernel: dispatch.KernelOp, outer: IndexBoun
 
 def _arithmetic(kernel: dispatch.KernelOp) -> Iterator[Bound | None]:
     """Bounds of all index arithmetic that the user wrote: at the kernel's top, and in bodies."""
-    symbols = kernel_symbols(kernel)
+    symbols, known = kernel_symbols(kernel), KernelSizes(kernel)
     blocks = {symbol(name): as_expr(extent) for name, extent in kernel.blocks.items()}
 
     def leaf(value: SSAValue) -> Bound | None:
@@ -108,7 +108,7 @@ def _arithmetic(kernel: dispatch.KernelOp) -> Iterator[Bound | None]:
     for op in top:
         view = structured(op) if isinstance(op, linalg.ops.GenericOp) else None
         if view is not None:
-            yield from _body_bounds(view, kernel, outer)
+            yield from _body_bounds(view, known, outer)
 
 
 def needs(nest: LoopNest, extents: Sequence[int], together: int) -> tuple[Need, ...]:

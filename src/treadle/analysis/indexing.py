@@ -6,6 +6,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from math import prod
 from typing import TypeAlias, cast
 
@@ -30,7 +31,7 @@ from treadle.ir.dialects import arith, builtin, linalg, tensor
 from treadle.records import dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StructuredOp:
     """A loop nest: `iterators[d]` is "parallel" or "reduction"; maps go from iteration dimensions to the dimensions of an operand.
 
@@ -64,6 +65,11 @@ class StructuredOp:
     def is_parallel(self) -> bool:
         """True where no dimension is reduced over."""
         return all(kind == "parallel" for kind in self.iterators)
+
+    @cached_property
+    def computation(self) -> "Computation":
+        """What it computes (see `classify`)."""
+        return _classify_parallel(self) if self.is_parallel else _contraction(self) or _reduction(self)
 
     def operands(self) -> Iterator[tuple[SSAValue, AffineMap]]:
         """Inputs, then outputs, each with its map."""
@@ -277,11 +283,7 @@ def total_size(sizes: Sequence[int | None], dims: Iterable[int]) -> int | None:
 def classify(op: Operation) -> Computation | None:
     """What a structured operation computes; None for any other operation."""
     view = structured(op)
-    if view is None:
-        return None
-    if view.is_parallel:
-        return _classify_parallel(view)
-    return _contraction(view) or _reduction(view)
+    return None if view is None else view.computation
 
 
 def body_cost(body: Block) -> tuple[int, int]:

@@ -14,7 +14,6 @@ from treadle.analysis.convolution import PADDED, reads_windows
 from treadle.analysis.indexing import (
     Contraction,
     StructuredOp,
-    classify,
     gathered_tensors,
     is_permutation,
     is_projection,
@@ -91,7 +90,7 @@ def producer_refusal(view: StructuredOp, read: AffineMap) -> str | None:
 
 def siblings_refusal(first: StructuredOp, other: StructuredOp) -> str | None:
     """Why the loops, types or bodies of two operations keep them from being roots of one kernel side by side; None where they do not."""
-    kinds = classify(first.op), classify(other.op)
+    kinds = first.computation, other.computation
     if any(not isinstance(kind, Contraction) or kind.scales for kind in kinds):
         return "only contractions without scales are built side by side"
     if other.iterators != first.iterators or other.output_maps != first.output_maps or _roles(other) != _roles(first):
@@ -183,12 +182,12 @@ def _place(op: Operation) -> str:
 
 
 def _roles(view: StructuredOp) -> tuple[tuple[int, ...], ...]:
-    kind = classify(view.op)
+    kind = view.computation
     return (kind.batch, kind.m, kind.n, kind.k) if isinstance(kind, Contraction) else ()
 
 
 def _types(view: StructuredOp) -> tuple[object, ...]:
-    kind = classify(view.op)
+    kind = view.computation
     casts = (kind.lhs_cast, kind.rhs_cast) if isinstance(kind, Contraction) else ()
     elements = [type_.element_type for value in (*view.inputs, *view.op.results) if (type_ := tensor_of(value)) is not None]
     marks = {name: value for name, value in view.op.attributes.items() if name not in (ORIGIN, dispatch.GROUP, dispatch.ROOT)}

@@ -5,23 +5,23 @@ Reads `dispatch.kernel` (the guarantees in docs/architecture.md), writes nothing
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Literal
 
 from treadle.analysis.attention_structure import Attention, attention_of, is_chain
 from treadle.analysis.convolution import Image, folding, image_of, padded_source
-from treadle.analysis.indexing import Computation, Contraction, StructuredOp, classify, structured
+from treadle.analysis.indexing import Computation, Contraction, StructuredOp, structured
 from treadle.analysis.kernel_slices import stored_part
 from treadle.analysis.kernel_structure import Unbuildable, unbuildable
 from treadle.analysis.nest_axes import INITIAL, Access, Axis, attention_roles, merge_axes, roles_of, with_blocks
 from treadle.analysis.operation_marks import origin_of
 from treadle.analysis.placed_arrays import placed
 from treadle.analysis.root_positions import (
+    KernelSizes,
     Linears,
     compose,
     consumer_dims,
     identity,
-    iteration_sizes,
-    kernel_symbols,
     member_dims,
     reads,
     root_results,
@@ -40,8 +40,11 @@ from treadle.layout.windows import Windows
 from treadle.plan.expr import Expr, as_expr, constant
 from treadle.records import dataclass
 
+FILLS_A_TILE = 128
+"""An axis as long as this is as good as any longer one; the innermost has the shortest strides."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class LoopNest:
     """Everything a tiling decision needs to know of one kernel. `roots`: several for contractions that share an operand, over the same
     dimensions, and for reductions of rows; `computation` is the first one's, and tells the roles of the dimensions for all.
@@ -97,20 +100,24 @@ class LoopNest:
         """Elements between neighbours along a merged axis; along one of blocks what the distance is a multiple of."""
         if axis.block:
             return access.step_of(axis.block)
-        return access.strides[axis.dims[-1]] * axis.factor
+        stride = access.strides[axis.dims[-1]]
+        return stride if axis.factor == 1 else stride * axis.factor
+
+    @cached_property
+    def main_axes(self) -> Mapping[str, int]:
+        """See `contraction_axes.main_axis`, by roles."""
+        found: dict[str, list[tuple[int, int]]] = {}
+        inner = self.computation.inner if isinstance(self.computation, Contraction) and self.computation.scales else None
+        for number, axis in enumerate(self.axes):
+            if axis.role != "k" or inner is None or axis.dims[-1] in inner:
+                found.setdefault(axis.role, []).append((min(axis.bound.as_int() or FILLS_A_TILE, FILLS_A_TILE), number))
+        return {role: max(axes)[1] for role, axes in found.items()}
 
 
-def _accesses(
-    kernel: dispatch.KernelOp,
-    roots: Sequence[StructuredOp],
-    consumers: dict[Operation, Linears],
-    sizes: Sequence[Expr],
-    *,
-    by_members: bool,
-) -> Iterator[Access]:
-    arrays = _Arrays(kernel, sizes)
+def _accesses(structure: "_Structure", consumers: dict[Operation, Linears]) -> Iterator[Access]:
+    arrays, roots = _Arrays(structure), structure.roots
     results: dict[SSAValue, Linears] = {}
-    if not by_members:
+    if structure.members is None:
         yield from arrays.read_by_roots(roots)
         results = root_results(roots)
     yield from arrays.read_by_consumers({root.op for root in roots}, consumers, results)
@@ -118,10 +125,12 @@ def _accesses(
 
 
 class _Arrays:
-    """The arguments and results of a kernel, whose loops have these sizes, as they are read and written."""
+    """The arguments and results of a kernel as they are read and written."""
 
-    def __init__(self, kernel: dispatch.KernelOp, sizes: Sequence[Expr]) -> None:
-        self._kernel, self._sizes, self._symbols = kernel, sizes, kernel_symbols(kernel)
+    def __init__(self, structure: "_Structure") -> None:
+        kernel = structure.kernel
+        self._kernel, self._sizes, self._symbols = kernel, structure.sizes, structure.known.symbols
+        self._views = {view.op: view for view in structure.views}
         self._shapes = tuple(_texts(rows) for rows in (kernel.arg_shapes, kernel.result_shapes))
         self._strides = tuple(_texts(rows) for rows in (kernel.arg_strides, kernel.result_strides))
         self._align = tuple(array_ints(row) for row in (kernel.arg_align, kernel.result_align))
@@ -163,9 +172,7 @@ class _Arrays:
         """What the operations read that no other of them makes; `results` gets what they make."""
         rank = len(self._sizes)
         for op, dims in consumers.items():
-            view = structured(op)
-            if view is None:
-                raise InternalError(f"consumer {op} is not structured")
+            view = self._views[op]
             operands = view.operands() if op in roots else zip(view.inputs, view.input_maps, strict=True)
             for value, map_ in operands:
                 if isinstance(value.type, builtin.TensorType) and value not in results:
@@ -200,44 +207,52 @@ def _generics(kernel: dispatch.KernelOp) -> list[StructuredOp]:
     return [view for op in kernel.body.block.ops if isinstance(op, linalg.ops.GenericOp) and (view := structured(op)) is not None]
 
 
-def _rows(kernel: dispatch.KernelOp, roots: Sequence[StructuredOp]) -> Rows | None:
+def _rows(views: Sequence[StructuredOp], roots: Sequence[Operation]) -> Rows | None:
     """How a kernel that is built is one of rows; None where it is none."""
-    views, operations = _generics(kernel), [root.op for root in roots]
-    found = rows_of(views, operations) if needs_rows(views, operations) else None
+    found = rows_of(views, roots) if needs_rows(views, roots) else None
     return found if isinstance(found, Rows) else None
 
 
-def _attention(kernel: dispatch.KernelOp, roots: Sequence[StructuredOp]) -> Attention | None:
+def _attention(views: Sequence[StructuredOp], roots: Sequence[Operation]) -> Attention | None:
     """How a kernel that is built is one of attention; None where it is none."""
-    operations = [root.op for root in roots]
-    found = attention_of(_generics(kernel), operations) if is_chain(operations) else None
+    found = attention_of(views, roots) if is_chain(roots) else None
     return found if isinstance(found, Attention) else None
 
 
-def _attention_sizes(found: Attention, kernel: dispatch.KernelOp) -> tuple[Expr, ...]:
-    """Extents of the loops of a kernel of attention."""
-    return (*iteration_sizes(found.values, kernel), iteration_sizes(found.scores, kernel)[found.first.k[0]])
+class _Structure:
+    """What a kernel is built of: all its generics, how it is one of rows or of attention, and the sizes of its loops.
+
+    Raises `TreadleError` TR304 for a kernel that can be stated and evaluated, and that no kernel form builds.
+    """
+
+    def __init__(self, kernel: dispatch.KernelOp) -> None:
+        views = _generics(kernel)
+        self.kernel, self.views, self.roots = kernel, views, roots_of(kernel, views)
+        roots = [root.op for root in self.roots]
+        _check(kernel, unbuildable(views, roots))
+        self.known, self.rows, self.attention = KernelSizes(kernel), _rows(views, roots), _attention(views, roots)
+        self.members = self.rows.members if self.rows is not None else None if self.attention is None else self.attention.members
+        self.sizes = self.known.loops(self.roots[0]) if self.attention is None else self._attention_sizes(self.attention)
+        _check(kernel, self._uneven())
+
+    def _attention_sizes(self, found: Attention) -> tuple[Expr, ...]:
+        """Extents of the loops of a kernel of attention."""
+        return (*self.known.loops(found.values), self.known.loops(found.scores)[found.first.k[0]])
+
+    def _uneven(self) -> Unbuildable | None:
+        """The first of several operations that share loops whose loops have other sizes than those of the first root."""
+        members = self.members
+        for view in self.roots if members is None else [view for view in self.views if view.op in members]:
+            own = self.known.loops(view)
+            loops = range(view.rank) if members is None else members[view.op]
+            expected = tuple(self.sizes[loop] for loop in loops)
+            if own != expected:
+                told = [" x ".join(map(str, one)) for one in (own, expected)]
+                return Unbuildable(view.op, f"its loops have the sizes {told[0]}, those of the first root {told[1]}")
+        return None
 
 
-def _uneven(kernel: dispatch.KernelOp, roots: Sequence[StructuredOp]) -> Unbuildable | None:
-    """The first of several operations that share loops whose loops have other sizes than those of the first root."""
-    rows, attention = _rows(kernel, roots), _attention(kernel, roots)
-    wanted = iteration_sizes(roots[0], kernel) if attention is None else _attention_sizes(attention, kernel)
-    members = rows.members if rows is not None else None if attention is None else attention.members
-    views = roots if members is None else [view for view in _generics(kernel) if view.op in members]
-    for view in views:
-        own = iteration_sizes(view, kernel)
-        loops = range(view.rank) if members is None else members[view.op]
-        expected = tuple(wanted[loop] for loop in loops)
-        if own != expected:
-            told = [" x ".join(map(str, one)) for one in (own, expected)]
-            return Unbuildable(view.op, f"its loops have the sizes {told[0]}, those of the first root {told[1]}")
-    return None
-
-
-def check_buildable(kernel: dispatch.KernelOp, roots: Sequence[StructuredOp]) -> None:
-    """Raise `TreadleError` TR304 for a kernel that can be stated and evaluated, and that no kernel form builds."""
-    found = unbuildable(_generics(kernel), [root.op for root in roots]) or _uneven(kernel, roots)
+def _check(kernel: dispatch.KernelOp, found: Unbuildable | None) -> None:
     if found is not None:
         what, fix = (
             f"dispatch.kernel '{kernel.sym_name.data}'",
@@ -248,7 +263,7 @@ def check_buildable(kernel: dispatch.KernelOp, roots: Sequence[StructuredOp]) ->
 
 def _image(kernel: dispatch.KernelOp, root: StructuredOp, number: int, reached: Linears) -> Image | None:
     """The image that a root reads as input `number`; None where it is none, or where no folded view can show it."""
-    kind = classify(root.op)
+    kind = root.computation
     if not isinstance(kind, Contraction) or kind.image != number:
         return None
     if kernel.blocks and _share(kernel, (root,)) is None:
@@ -276,16 +291,11 @@ def _without_plain_images(accesses: tuple[Access, ...], axes: Sequence[Axis], si
 
 def loop_nest(kernel: dispatch.KernelOp) -> LoopNest:
     """Read the loop nest off a dispatched kernel. Raises `TreadleError` TR304 for kernels that no form builds (`kernel_structure`)."""
-    roots = roots_of(kernel)
-    check_buildable(kernel, roots)
-    root, computation = roots[0], classify(roots[0].op)
-    if computation is None:
-        raise InternalError(f"the root of kernel {kernel.sym_name.data} is not a structured operation")
-    rows, attention = _rows(kernel, roots), _attention(kernel, roots)
-    sizes = iteration_sizes(root, kernel) if attention is None else _attention_sizes(attention, kernel)
-    members = rows.members if rows is not None else None if attention is None else attention.members
-    consumers = consumer_dims(roots, kernel) if members is None else member_dims(members, len(sizes))
-    accesses = tuple(_accesses(kernel, roots, consumers, sizes, by_members=members is not None))
+    structure = _Structure(kernel)
+    roots, sizes, members, attention = structure.roots, structure.sizes, structure.members, structure.attention
+    root, computation = roots[0], roots[0].computation
+    consumers = consumer_dims(roots, structure.views) if members is None else member_dims(members, len(sizes))
+    accesses = tuple(_accesses(structure, consumers))
     if members is not None:  # what several members read is read once
         accesses = tuple(dict.fromkeys(accesses))
     # Folded views know the places of an image themselves, loops where a share begins and ends.
@@ -296,4 +306,5 @@ def loop_nest(kernel: dispatch.KernelOp) -> LoopNest:
     roles = roles_of(root, computation) if attention is None else attention_roles(attention)
     axes = with_blocks(kernel, merge_axes(sizes, roles, accesses, uses_index), computation)
     accesses = _without_plain_images(accesses, axes, sizes)
-    return LoopNest(kernel, roots, computation, sizes, axes, accesses, consumers, uses_index, rows, attention, _share(kernel, roots))
+    rows, share = structure.rows, _share(kernel, roots)
+    return LoopNest(kernel, roots, computation, sizes, axes, accesses, consumers, uses_index, rows, attention, share)

@@ -5,14 +5,16 @@ guarantees in docs/architecture.md), writes nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import TypeAlias
 
 from treadle.analysis.indexing import StructuredOp, structured
 from treadle.analysis.kernel_slices import Slice, slice_axes, sliced_argument
 from treadle.dialects import dispatch
 from treadle.errors import InternalError
-from treadle.ir.core import AffineMap, BlockArgument, Operation, OpResult, SSAValue
+from treadle.ir.core import AffineDimExpr, AffineMap, BlockArgument, Operation, OpResult, SSAValue
 from treadle.ir.dialects import arith, builtin, linalg, tensor
+from treadle.ir.locations import location_of
 from treadle.plan.expr import Expr, as_expr, constant, maximum, minimum, symbol
 from treadle.records import dataclass
 
@@ -36,6 +38,7 @@ class Linear:
 Linears: TypeAlias = tuple[Linear, ...]
 
 
+@cache
 def identity(rank: int) -> Linears:
     """Each dimension as itself."""
     return tuple(Linear(0, tuple(int(d == e) for e in range(rank))) for d in range(rank))
@@ -46,6 +49,9 @@ def compose(map_: AffineMap, dims: Linears, rank: int) -> Linears:
     zeros = [0] * map_.num_dims
     results: list[Linear] = []
     for expr in map_.results:
+        if isinstance(expr, AffineDimExpr):
+            results.append(dims[expr.position])
+            continue
         offset: int | Expr = expr.eval(zeros, [])
         coefficients = [0] * rank
         for d, linear in enumerate(dims):
@@ -94,21 +100,65 @@ def kernel_symbols(kernel: dispatch.KernelOp) -> dict[SSAValue, Expr]:
     return {arg: symbol(name) for arg, name in zip(kernel.body.block.args[kernel.tensor_count :], names, strict=True)}
 
 
-def shape_of(value: SSAValue, kernel: dispatch.KernelOp, symbols: dict[SSAValue, Expr]) -> tuple[Expr, ...]:
-    """Sizes of a tensor of the kernel's body."""
-    if isinstance(value, BlockArgument):
-        return tuple(as_expr(t) for t in dispatch.text_lists(kernel.arg_shapes)[value.index])
-    op = value.owner
-    if isinstance(op, tensor.EmptyOp):
-        dynamic = iter(op.dynamic_sizes)
-        shape = op.tensor.type.get_shape()
-        return tuple(index_expr(next(dynamic), symbols) if s == builtin.DYNAMIC_INDEX else constant(s) for s in shape)
-    if isinstance(op, linalg.ops.GenericOp | linalg.ops.FillOp):
-        return shape_of(op.outputs[result_number(value)], kernel, symbols)
-    if isinstance(op, tensor.ExtractSliceOp):
-        axes = slice_axes(op, lambda index: index_expr(index, symbols))
-        return tuple(axis.size for axis in sorted(axes, key=lambda axis: axis.part_axis) if axis.part_axis >= 0)
-    raise InternalError(f"a kernel's body holds {op}")
+class KernelSizes:
+    """The sizes of what a kernel's body holds, as expressions over the kernel's symbols, each worked out once. `symbols`: index values
+    that are known, the kernel's index arguments among them.
+    """
+
+    def __init__(self, kernel: dispatch.KernelOp) -> None:
+        self.kernel, self.symbols = kernel, kernel_symbols(kernel)
+        self._arguments = dispatch.text_lists(kernel.arg_shapes)
+        self._shapes: dict[SSAValue, tuple[Expr, ...]] = {}
+        self._loops: dict[Operation, tuple[Expr, ...]] = {}
+
+    def index(self, value: SSAValue) -> Expr:
+        """An index value of the kernel's top level."""
+        if (found := self.symbols.get(value)) is None:
+            found = self.symbols[value] = index_expr(value, self.symbols)
+        return found
+
+    def shape_of(self, value: SSAValue) -> tuple[Expr, ...]:
+        """Sizes of a tensor of the kernel's body."""
+        if (found := self._shapes.get(value)) is None:
+            found = self._shapes[value] = self._shape_of(value)
+        return found
+
+    def _shape_of(self, value: SSAValue) -> tuple[Expr, ...]:
+        if isinstance(value, BlockArgument):
+            return tuple([as_expr(text) for text in self._arguments[value.index]])
+        op = value.owner
+        if isinstance(op, tensor.EmptyOp):
+            dynamic = iter(op.dynamic_sizes)
+            shape = op.tensor.type.get_shape()
+            return tuple([self.index(next(dynamic)) if s == builtin.DYNAMIC_INDEX else constant(s) for s in shape])
+        if isinstance(op, linalg.ops.GenericOp | linalg.ops.FillOp):
+            return self.shape_of(op.outputs[result_number(value)])
+        if isinstance(op, tensor.ExtractSliceOp):
+            axes = slice_axes(op, self.index)
+            return tuple(axis.size for axis in sorted(axes, key=lambda axis: axis.part_axis) if axis.part_axis >= 0)
+        raise InternalError(f"a kernel's body holds {op}")
+
+    def loops(self, view: StructuredOp) -> tuple[Expr, ...]:
+        """Extent of each dimension that a generic of the kernel's body iterates over."""
+        if (found := self._loops.get(view.op)) is None:
+            found = self._loops[view.op] = self._extents(view)
+        return found
+
+    def _extents(self, view: StructuredOp) -> tuple[Expr, ...]:
+        sizes: list[Expr | None] = [None] * view.rank
+        unit = identity(view.rank)
+        for value, map_ in view.operands():
+            if not isinstance(value.type, builtin.TensorType):
+                continue
+            for size, linear in zip(self.shape_of(value), compose(map_, unit, view.rank), strict=True):
+                dims = linear.dims
+                if len(dims) == 1 and linear.offset == 0 and linear.coefficients[dims[0]] == 1:
+                    if sizes[dims[0]] is None or size.is_constant:
+                        sizes[dims[0]] = size
+        known = tuple([size for size in sizes if size is not None])
+        if len(known) != len(sizes):
+            raise InternalError(f"an iteration size of kernel {self.kernel.sym_name.data} cannot be read off its operands")
+        return known
 
 
 def result_number(value: SSAValue) -> int:
@@ -118,33 +168,12 @@ def result_number(value: SSAValue) -> int:
     return value.index
 
 
-def roots_of(kernel: dispatch.KernelOp) -> tuple[StructuredOp, ...]:
-    """The generics that carry `dispatch.root`, at least one."""
-    views = (structured(op) for op in kernel.body.block.ops if dispatch.ROOT in op.attributes)
-    found = tuple(view for view in views if view is not None)
+def roots_of(kernel: dispatch.KernelOp, generics: Sequence[StructuredOp]) -> tuple[StructuredOp, ...]:
+    """Of a kernel's generics those that carry `dispatch.root`, at least one."""
+    found = tuple(view for view in generics if dispatch.ROOT in view.op.attributes)
     if not found:
         raise InternalError(f"kernel {kernel.sym_name.data} has no root")
     return found
-
-
-def _dim_sizes(root: StructuredOp, kernel: dispatch.KernelOp, symbols: dict[SSAValue, Expr]) -> tuple[Expr, ...]:
-    sizes: list[Expr | None] = [None] * root.rank
-    for value, map_ in root.operands():
-        if not isinstance(value.type, builtin.TensorType):
-            continue
-        for size, linear in zip(shape_of(value, kernel, symbols), compose(map_, identity(root.rank), root.rank), strict=True):
-            if linear.offset == 0 and len(linear.dims) == 1 and linear.coefficients[linear.dims[0]] == 1:
-                dim = linear.dims[0]
-                if sizes[dim] is None or size.is_constant:
-                    sizes[dim] = size
-    if any(s is None for s in sizes):
-        raise InternalError(f"an iteration size of kernel {kernel.sym_name.data} cannot be read off its operands")
-    return tuple(s for s in sizes if s is not None)
-
-
-def iteration_sizes(view: StructuredOp, kernel: dispatch.KernelOp) -> tuple[Expr, ...]:
-    """Extent of each dimension that a generic of the kernel's body iterates over."""
-    return _dim_sizes(view, kernel, kernel_symbols(kernel))
 
 
 def root_results(roots: Sequence[StructuredOp]) -> dict[SSAValue, Linears]:
@@ -156,13 +185,12 @@ def root_results(roots: Sequence[StructuredOp]) -> dict[SSAValue, Linears]:
     }
 
 
-def consumer_dims(roots: Sequence[StructuredOp], kernel: dispatch.KernelOp) -> dict[Operation, Linears]:
-    """For each consumer of the roots, its iteration dimensions as linear forms of theirs."""
+def consumer_dims(roots: Sequence[StructuredOp], generics: Sequence[StructuredOp]) -> dict[Operation, Linears]:
+    """For each consumer of the roots among a kernel's generics, its iteration dimensions as linear forms of theirs."""
     known = root_results(roots)
     found: dict[Operation, Linears] = {}
-    for op in kernel.body.block.ops:
-        view = structured(op) if isinstance(op, linalg.ops.GenericOp) and dispatch.ROOT not in op.attributes else None
-        if view is None:
+    for view in generics:
+        if dispatch.ROOT in view.op.attributes:
             continue
         dims: list[Linear | None] = [None] * view.rank
         for value, map_ in zip(view.inputs, view.input_maps, strict=True):
@@ -173,9 +201,9 @@ def consumer_dims(roots: Sequence[StructuredOp], kernel: dispatch.KernelOp) -> d
                 continue
         full = tuple(d for d in dims if d is not None)
         if len(full) != view.rank:
-            raise InternalError(f"a consumer in kernel {kernel.sym_name.data} iterates over more than its root's results")
-        found[op] = full
-        for result, map_ in zip(op.results, view.output_maps, strict=True):
+            raise InternalError(f"a consumer at {location_of(view.op)} iterates over more than its root's results")
+        found[view.op] = full
+        for result, map_ in zip(view.op.results, view.output_maps, strict=True):
             known[result] = compose(map_, full, roots[0].rank)
     return found
 

@@ -9,7 +9,7 @@ results at their own place only.
 from collections.abc import Collection, Mapping, Sequence
 
 from treadle.analysis.folds import is_separable
-from treadle.analysis.indexing import Contraction, Reduction, StructuredOp, classify, gathered_tensors, is_projection, map_dims
+from treadle.analysis.indexing import Contraction, Reduction, StructuredOp, gathered_tensors, is_projection, map_dims
 from treadle.ir.core import Operation, SSAValue
 from treadle.records import dataclass
 
@@ -43,7 +43,7 @@ def needs_rows(operations: Sequence[StructuredOp], roots: Collection[Operation])
     """Whether a kernel around `roots` has to be one of rows, if it is one kernel: several reductions, or one whose result meets whole rows
     again.
     """
-    kinds = [classify(op) for op in roots]
+    kinds = [view.computation for view in operations if view.op in roots]
     if any(isinstance(kind, Contraction) for kind in kinds) or not any(isinstance(kind, Reduction) for kind in kinds):
         return False
     if len(kinds) > 1:
@@ -120,7 +120,7 @@ class _Finder:
             return "it meets a row with itself"
         walked = frozenset(loops)
         if is_root:
-            kind = classify(view.op)
+            kind = view.computation
             if not isinstance(kind, Reduction) or not is_separable(view, kind):
                 return "it is no reduction that can be folded in parts"
             if {loops[d] for d in view.reduction_dims} != self.reduced or len(loops) != self.rank:

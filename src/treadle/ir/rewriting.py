@@ -30,8 +30,12 @@ class Pattern(RewritePattern):
 
     @property
     def root(self) -> str | None:
-        """The name of the only operations it may rewrite; None where it looks at all."""
+        """The name of the only operations it may rewrite; None where it looks at others, too."""
         return None
+
+    def may_rewrite(self, name: str) -> bool:
+        """Whether it looks at operations of a name."""
+        return self.root in (None, name)
 
 
 class LocatingRewriter(PatternRewriter):
@@ -85,7 +89,7 @@ def _by_root(patterns: Sequence[RewritePattern]) -> Callable[[str], tuple[Rewrit
 
     @cache
     def of(name: str) -> tuple[RewritePattern, ...]:
-        return tuple(p for p in patterns if not isinstance(p, Pattern) or p.root in (None, name))
+        return tuple(p for p in patterns if not isinstance(p, Pattern) or p.may_rewrite(name))
 
     return of
 
@@ -108,7 +112,8 @@ def rewrite_greedily(root: Operation, patterns: Iterable[RewritePattern], max_it
         for op in list(root.walk()):
             if op is root or op.parent is None:  # erased meanwhile, alone or with what encloses it
                 continue
-            fired = _apply(op, patterns_of(op.name)) or fired
+            if found := patterns_of(op.name):
+                fired = _apply(op, found) or fired
         if fired is None:
             return changed
         changed, last = True, fired

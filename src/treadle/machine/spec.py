@@ -1,6 +1,7 @@
 """What a machine is: frozen facts, one row an architecture. Every level may read them; nothing here decides anything."""
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import Literal
 
 from treadle.layout.tile_layout import TileLayout
@@ -123,7 +124,7 @@ USUAL_GAIN = 8
 """How many times as many multiply-adds as the vector units matrix instructions give, where nothing is known about them."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TargetSpec:
     """Facts of one architecture, and the product of it that is compiled for. Bytes, clocks and counts; `vendor` is for humans, no pass may
     branch on it.
@@ -175,6 +176,14 @@ class TargetSpec:
     register_granule: int = 8
     vector_lanes: int = 32
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Worked out once: what depends on a machine alone is kept by it, and asked for thousands of times."""
+        return hash((self.name, self.product))
+
     @property
     def async_matrix(self) -> bool:
         """Whether matrix instructions on shared buffers run on after they were issued."""
@@ -201,7 +210,10 @@ class TargetSpec:
 
     def queue_for(self, role: QueueRole | str) -> Queue | None:
         """The queue of a role; None where such operations are complete in program order."""
-        return next((queue for queue in self.queues if queue.role == role), None)
+        for queue in self.queues:
+            if queue.role == role:
+                return queue
+        return None
 
     @property
     def compute_units(self) -> int:

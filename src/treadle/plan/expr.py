@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, Literal, Self, TypeAlias
 
-from treadle import errors
-from treadle.errors import InternalError, TreadleError
+from treadle.errors import InternalError
 from treadle.plan.expr_atoms import ZERO_DIVISOR, Atom, Factors, Operator, power_of_two, render
+from treadle.plan.expr_texts import recalled, remember
 
 ExprLike: TypeAlias = "Expr | int"
 
@@ -86,7 +86,8 @@ class Expr:
 
     def __str__(self) -> str:
         if self._text is None:
-            object.__setattr__(self, "_text", render(self.terms))
+            object.__setattr__(self, "_text", text := render(self.terms) or "0")
+            remember(text, self)
         return self._text or "0"
 
     # operators
@@ -385,14 +386,14 @@ def _extremum(kind: Literal["min", "max"], values: Iterable[ExprLike]) -> Expr:
     return _opaque(kind, tuple(sorted(kept, key=str)))
 
 
-@lru_cache(4096)
 def parse(text: str) -> Expr:
     """Read an expression: integers, names, `+ - * // %`, `min(..)`, `max(..)`, parentheses. Raises `TreadleError` TR103 otherwise."""
-    if _DIGITS.match(text):
-        return constant(int(text))
+    if (found := recalled(text)) is None:
+        remember(text, found := constant(int(text)) if _DIGITS.match(text) else _read(text))
+    return found
+
+
+def _read(text: str) -> Expr:
     from treadle.plan.expr_parser import read
 
-    try:
-        return read(text.strip())
-    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError) as problem:
-        raise TreadleError(errors.SIZE_EXPRESSION, text=text, reason=problem) from None
+    return read(text)

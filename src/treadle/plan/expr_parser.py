@@ -4,6 +4,7 @@ import ast
 import operator
 from collections.abc import Callable
 
+from treadle.errors import SIZE_EXPRESSION, TreadleError
 from treadle.plan.expr import Expr, constant, maximum, minimum, symbol
 
 _BINARY: dict[type[ast.operator], Callable[[Expr, Expr], Expr]] = {
@@ -16,8 +17,11 @@ _BINARY: dict[type[ast.operator], Callable[[Expr, Expr], Expr]] = {
 
 
 def read(text: str) -> Expr:
-    """The expression that a text spells. Raises SyntaxError, ValueError, ZeroDivisionError or RecursionError."""
-    return _build(ast.parse(text, mode="eval").body)
+    """The expression that a text spells. Raises `TreadleError` TR103 for a text that spells none."""
+    try:
+        return _build(ast.parse(text.strip(), mode="eval").body)
+    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError) as problem:
+        raise TreadleError(SIZE_EXPRESSION, text=text, reason=problem) from None
 
 
 def _build(node: ast.expr) -> Expr:

@@ -6,6 +6,7 @@ more of the unit's clocks go to these reads. Few warps leave clocks unused, for 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from treadle.machine.spec import TargetSpec
 from treadle.plan.contract_layouts import MICRO_TILE
@@ -123,8 +124,11 @@ def _warp_clocks(tile: ContractionTile, problem: MultiplyAdds) -> float:
 
 def clocks(tile: ContractionTile, problem: MultiplyAdds) -> float:
     """Clocks of the busiest unit for all its tiles."""
-    spec, shape = problem.spec, problem.shape
-    each, together = _warp_clocks(tile, problem) * tile.num_warps, resident(tile, problem)
+    return _clocks(tile, _warp_clocks(tile, problem), resident(tile, problem), problem)
+
+
+def _clocks(tile: ContractionTile, warp_clocks: float, together: int, problem: MultiplyAdds) -> float:
+    spec, shape, each = problem.spec, problem.shape, warp_clocks * tile.num_warps
     waiting = WAITING + TURNED_WAITING * sum(problem.along_k)
     busiest = -(-shape.tiles(tile.m, tile.n) // spec.compute_units)
     total = 0.0
@@ -136,17 +140,33 @@ def clocks(tile: ContractionTile, problem: MultiplyAdds) -> float:
 
 def multiply_add_tiles(problem: MultiplyAdds) -> tuple[ContractionTile, ...]:
     """The tiles that are considered, the fastest first."""
+    found = [(_clocks(tile, of_warp, together, problem), tile) for tile, of_warp, together in _held(_of_any_length(problem))]
+    return tuple(tile for _, tile in sorted(found, key=lambda each: each[0]))
+
+
+def _of_any_length(problem: MultiplyAdds) -> MultiplyAdds:
+    """A problem with another batch and k, of which tiles take as many registers."""
+    k, step = problem.shape.k, _step(problem)
+    alike = None if k is None else step if k % step == 0 else 1
+    return replace(problem, shape=replace(problem.shape, batch=None, k=alike))
+
+
+@lru_cache(maxsize=64)
+def _held(problem: MultiplyAdds) -> tuple[tuple[ContractionTile, float, int], ...]:
+    """The tiles that registers hold, with a warp's clocks for one k and how many share a unit."""
     found = [tile for tile in _tiles(problem) if registers(tile, problem) <= problem.spec.fma_registers]
-    return tuple(sorted(found, key=lambda tile: clocks(tile, problem)))
+    return tuple((tile, _warp_clocks(tile, problem), resident(tile, problem)) for tile in found)
+
+
+def _step(problem: MultiplyAdds) -> int:
+    return max(ROW_BYTES // problem.types.operand_bytes, MICRO_TILE)
 
 
 def _tiles(problem: MultiplyAdds) -> Iterator[ContractionTile]:
-    spec, (_, _, k) = problem.spec, problem.shape.extents
-    step = max(ROW_BYTES // problem.types.operand_bytes, MICRO_TILE)
     for m, n, warps_m, warps_n in GRIDS:
-        tile = ContractionTile(m, n, step, warps_m, warps_n)
-        if tile.num_threads(spec) <= most_threads(spec):
-            yield tile if k >= step else replace(tile, k=step)
+        tile = ContractionTile(m, n, _step(problem), warps_m, warps_n)
+        if tile.num_threads(problem.spec) <= most_threads(problem.spec):
+            yield tile
 
 
 def multiply_add_seconds(tile: ContractionTile, problem: MultiplyAdds, memory_bytes: float) -> float:

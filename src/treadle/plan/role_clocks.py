@@ -21,9 +21,10 @@ from treadle.plan.role_tiles import (
     ResultShape,
     RoleProblem,
     RoleTile,
+    has_turns,
+    held_forms,
     in_clusters,
     mixed_tiles,
-    role_forms,
     role_tiles,
     shared_operand,
     tile_count,
@@ -74,6 +75,21 @@ class _Side(NamedTuple):
     piece: int
 
 
+class _FormTerms(NamedTuple):
+    """What a form's tiles take at least, whatever the batch and k are: its step along k, tiles of one batch, clocks of the first copies, of
+    a step's instructions or of what copies for one unit (`busy`), of its copies where all units ask (`cache`), the more of these, and of
+    results that leave.
+    """
+
+    k: int
+    tiles: int
+    first: float
+    busy: float
+    cache: float
+    busiest: float
+    leaving: float
+
+
 class RoleModel:
     """Modelled clocks of a problem's tiles. What a step costs is worked out once for tiles that have it in common, and for problems that
     differ in their batches and in k alone (see `of`). `modelled`: how many tiles were, `steps`: how many different steps.
@@ -94,6 +110,7 @@ class RoleModel:
         self.brought = sum(result.element_bytes for result in brought) / spec.line_bytes * rates.cache_row_clocks
         self._copies: dict[tuple[int, int, int, int, int], _Copies] = {}
         self._matrix: dict[tuple[int, int, int, bool], float] = {}
+        self._held: dict[tuple[object, ...], list[tuple[RoleTile, _FormTerms]]] = {}
         self._forms: list[tuple[float, int, RoleTile]] = []
         self._tiles: dict[RoleTile, tuple[RoleTile, ...]] = {}
         self._costs: dict[RoleTile, float] = {}
@@ -138,12 +155,12 @@ class RoleModel:
     def _bounded(self) -> list[tuple[float, int, RoleTile]]:
         """The forms with what they take at least and their numbers, least first."""
         if not self._forms:
-            forms = list(role_forms(self.problem, self.spec))
+            forms = [each for each in self._held_forms() if has_turns(each[0], self.problem, self.spec)]
             if self.problem.in_cluster:
                 most = clustered_units(self.problem.parts, self.spec)
-                fitting = [form for form in forms if self._tiles_of(form)]
-                forms = [form for form in fitting if self.problem.shape.tiles(form.rows, form.n) <= most] or fitting
-            self._forms = sorted((self.at_least(form), number, form) for number, form in enumerate(forms))
+                fitting = [each for each in forms if self._tiles_of(each[0])]
+                forms = [each for each in fitting if self.problem.shape.tiles(each[0].rows, each[0].n) <= most] or fitting
+            self._forms = sorted([(self._bound(terms), number, form) for number, (form, terms) in enumerate(forms)])
         return self._forms
 
     def _tiles_of(self, form: RoleTile) -> tuple[RoleTile, ...]:
@@ -155,14 +172,33 @@ class RoleModel:
         """Clocks that a form's tiles take at least: the first copies, in each round steps of matrix instructions or of copies, and results
         that leave at the end.
         """
-        copies, elements, units = self._least_copies(form), form.rows * form.n, self.units
-        matrix = self.matrix(form) * (1 if form.ping_pong > 1 else 1 - 1 / MOST_NARROWER)
-        busy = max(matrix, copies.engine, copies.threads)
-        tiles = self.problem.shape.tiles(form.rows, form.n)
+        return self._bound(self._terms(form))
+
+    def least(self) -> float:
+        """Clocks that any tile takes at least; infinitely many where no form fits the registers."""
+        return min((bound for bound, _, _ in self._bounded()), default=inf)
+
+    def _bound(self, form: _FormTerms) -> float:
+        tiles, units = form.tiles * (self.problem.shape.batch or 1), self.units
         full = -(-tiles // units) - 1
-        rounds = full * max(busy, copies.cache) + max(busy, copies.cache * (tiles - full * units) / units)
-        first = form.k * self.problem.operand_bytes * self.problem.shape.operand_rows(form.rows, form.n) * self.rates.fill_clocks
-        return first + -(-self.k // form.k) * rounds + self.rates.tile_overhead + elements * (self.leaving + self.reading)
+        rounds = full * form.busiest + max(form.busy, form.cache * (tiles - full * units) / units)
+        return form.first + -(-self.k // form.k) * rounds + self.rates.tile_overhead + form.leaving
+
+    def _terms(self, form: RoleTile) -> _FormTerms:
+        copies, rows = self._least_copies(form), self.problem.shape.operand_rows(form.rows, form.n)
+        matrix = self.matrix(form) * (1 if form.ping_pong > 1 else 1 - 1 / MOST_NARROWER)
+        busy, (m, n, _) = max(matrix, copies.engine, copies.threads), self.problem.shape.extents
+        first = form.k * self.problem.operand_bytes * rows * self.rates.fill_clocks
+        tiles, leaving = -(-m // form.rows) * -(-n // form.n), form.rows * form.n * (self.leaving + self.reading)
+        return _FormTerms(form.k, tiles, first, busy, copies.cache, max(busy, copies.cache), leaving)
+
+    def _held_forms(self) -> list[tuple[RoleTile, _FormTerms]]:
+        """The forms that registers allow, in order."""
+        asked = self.problem
+        key = (asked.is_plain, asked.parts, asked.is_crowded, asked.promoted, asked.n_step)
+        if (found := self._held.get(key)) is None:
+            found = self._held[key] = [(form, self._terms(form)) for form in held_forms(asked, self.spec)]
+        return found
 
     def cost(self, tile: RoleTile) -> float:
         """Modelled clocks of the kernel, without its launch and the memory's limit."""
@@ -191,7 +227,7 @@ class RoleModel:
 
     def _least_copies(self, form: RoleTile) -> _Copies:
         """The copies of a form's tiles, of clusters or alone, whichever are less."""
-        shared = [self.copies(tile, tile.n) for tile in in_clusters(form, self.problem, self.spec)]
+        shared = [self.copies(tile, tile.n) for tile in in_clusters(form, self.problem, self.spec, at_once=False)]
         return _Copies(*map(min, self.copies(form, form.n), *shared)) if shared else self.copies(form, form.n)
 
     def copies(self, tile: RoleTile, columns: int) -> _Copies:

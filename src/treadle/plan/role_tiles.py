@@ -207,6 +207,16 @@ MAX_PLAIN_ACCUMULATOR_REGISTERS = 192
 
 def role_forms(problem: RoleProblem, spec: TargetSpec) -> Iterator[RoleTile]:
     """Shapes of tiles that the registers allow, without rings (see `tiles_of`)."""
+    return (form for form in held_forms(problem, spec) if has_turns(form, problem, spec))
+
+
+def has_turns(form: RoleTile, problem: RoleProblem, spec: TargetSpec) -> bool:
+    """Whether each set of groups has a tile: of two sets one would compute, the other wait for a tile that never comes."""
+    return form.ping_pong == 1 or (problem.takes_turns and problem.shape.tiles(form.m, form.n) > spec.compute_units)
+
+
+def held_forms(problem: RoleProblem, spec: TargetSpec) -> Iterator[RoleTile]:
+    """Shapes of tiles that the registers allow, however many tiles there are."""
     row, k = problem.row, spec.slot_row_bytes // problem.operand_bytes
     threads = row.warps * spec.subgroup_size
     for m, warpgroups, sets in ((row.m, 2, 1), (2 * row.m, 2, 1), (row.m, 1, 1), (row.m, 1, 2), (2 * row.m, 1, 2)):
@@ -221,8 +231,6 @@ def role_forms(problem: RoleProblem, spec: TargetSpec) -> Iterator[RoleTile]:
                 continue
             if problem.promoted and 2 * accumulators > PROMOTED_REGISTERS:
                 continue
-            if sets > 1 and (not problem.takes_turns or problem.shape.tiles(m, n) <= spec.compute_units):
-                continue  # one set would compute, the other wait for a tile that never comes
             yield RoleTile(m, n, k, row.warps, warpgroups, 0, sets, int(sets > 1))
 
 
@@ -279,9 +287,9 @@ def _has_parts(extent: int, along_k: bool, count: int, span: int) -> bool:
     return extent % (SWIZZLED_ROWS * count) == 0 if along_k else extent == span or extent // span % count == 0
 
 
-def in_clusters(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
+def in_clusters(tile: RoleTile, problem: RoleProblem, spec: TargetSpec, *, at_once: bool = True) -> tuple[RoleTile, ...]:
     """The tile for clusters that fetch an operand once of which rows begin inside requests of the cache: others gain nothing. Of more than
-    two workgroups only where all clusters begin at once.
+    two workgroups only where all clusters begin at once, unless that is not asked (`at_once`).
     """
     cut = [rows.pitch_bytes % REQUEST_BYTES != 0 and not piece for rows, piece in zip(problem.operands, problem.piece_bytes, strict=True)]
     if problem.parts > 1 or not any(cut) or not problem.has_like_tiles:
@@ -290,11 +298,11 @@ def in_clusters(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> tuple
     spans = spec.slot_row_bytes // problem.operand_bytes
     for side, is_cut in zip("ab", cut, strict=True):
         for count in (PAIR, 2 * PAIR) if is_cut else ():
-            rows = 1 if side == "a" else max(count, tile.group_m)
-            each = replace(tile, cluster=count, group_m=rows, deferred_store=False)
             if not _has_parts(tile.m if side == "a" else tile.n, problem.operands[side == "b"].along_k, count, spans):
                 continue
-            is_together = count == PAIR or tile_count(each, problem.shape) <= clustered_units(count, spec)
+            rows = 1 if side == "a" else max(count, tile.group_m)
+            each = replace(tile, cluster=count, group_m=rows, deferred_store=False)
+            is_together = count == PAIR or not at_once or tile_count(each, problem.shape) <= clustered_units(count, spec)
             if is_together and shared_operand(each, problem.shape) == side:
                 found.append(each)
     return tuple(found)

@@ -10,7 +10,10 @@ tiles load the units. Constants are the product's (`StreamingRates`, `SwappedRat
 """
 
 from dataclasses import replace
+from functools import lru_cache
 from itertools import product
+from math import inf
+from typing import Final, NamedTuple
 
 from treadle.machine.rates import SwappedRates
 from treadle.machine.spec import MatrixInstruction, TargetSpec
@@ -21,6 +24,8 @@ from treadle.records import dataclass
 MOST_ROWS = 64
 """Beyond it the small operand's traffic and arithmetic count, and ordinary tiles serve."""
 MOST_STREAMED_ROWS = 8
+SLACK: Final = 1e-9
+"""Of modelled times, by which a bound that is computed another way may be beyond them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,12 @@ def limited(one: float, other: float, sharpness: float) -> float:
     return (one**sharpness + other**sharpness) ** (1 / sharpness)
 
 
+def reading_clocks(large_bytes: float, spec: TargetSpec) -> float:
+    """Clocks that reading the large operand takes at least, in either form."""
+    most = max(spec.rates.streaming.peak_share, spec.rates.swapped.peak_share)
+    return spec.rates.streaming.fixed_clocks + large_bytes / (spec.product.unit_bytes_per_clock * spec.compute_units * most)
+
+
 # --- streaming
 
 
@@ -107,10 +118,23 @@ def _spread(shape: SmallShape, spec: TargetSpec) -> int:
     return min(spec.subgroup_size, max(line, whole) if shape.along_k else min(line, whole))
 
 
-def _stream_candidates(shape: SmallShape, spec: TargetSpec) -> list[StreamTile]:
-    lanes, wide = spec.subgroup_size, _spread(shape, spec)
-    many, k = shape.many or UNKNOWN_EXTENT, shape.k or UNKNOWN_EXTENT
-    found: list[StreamTile] = []
+class _Streamed(NamedTuple):
+    """A tile and what holds of it for sums of any length and in any number: registers of a thread, workgroups that share a unit (0: they
+    do not fit), the time of the vector units over the memory's. `unit`: what k is at least half of, in steps.
+    """
+
+    tile: StreamTile
+    unit: int
+    registers: int
+    resident: int
+    share: float
+
+
+@lru_cache(maxsize=64)
+def _stream_candidates(shape: SmallShape, wide: int, spec: TargetSpec) -> tuple[_Streamed, ...]:
+    """The tiles for `wide` lanes along the unit-stride axis, whatever k and the batch are."""
+    lanes, many = spec.subgroup_size, shape.many or UNKNOWN_EXTENT
+    found: list[_Streamed] = []
     for warps, across, held, ahead in product((4, 8, 16), (1, 2, 4, 8, 16), (1, 2, 3, 4), (1, 2, 3, 4, 6, 8)):
         if across > warps or warps * lanes > spec.max_threads_per_workgroup:
             continue
@@ -119,9 +143,18 @@ def _stream_candidates(shape: SmallShape, spec: TargetSpec) -> list[StreamTile]:
         else:
             side, step = shape.vector * wide * (warps // across), held * (lanes // wide) * across
         is_power = step & step - 1 == 0
-        if is_power and ahead * step < 2 * max(k, step // across) and side <= next_power_of_two(many):
-            found.append(StreamTile(shape.few, side, step, ahead, warps))
-    return found
+        if is_power and side <= next_power_of_two(many):
+            tile = StreamTile(shape.few, side, step, ahead, warps)
+            found.append(_Streamed(tile, step // across, *_held(tile, shape, spec)))
+    return tuple(found)
+
+
+def _held(tile: StreamTile, shape: SmallShape, spec: TargetSpec) -> tuple[int, int, float]:
+    needed, threads = stream_registers(tile, shape, spec), tile.warps * spec.subgroup_size
+    registers = -(-needed // 8) * 8
+    fits = registers <= min(spec.max_registers_per_thread, spec.rates.streaming.max_registers)
+    resident = min(spec.registers_per_unit // (threads * registers), spec.max_threads_per_unit // threads) if fits else 0
+    return needed, resident, streamed_share(shape, max(1, tile.many * tile.k // (threads * shape.vector)), spec)
 
 
 def stream_registers(tile: StreamTile, shape: SmallShape, spec: TargetSpec) -> int:
@@ -142,42 +175,69 @@ def stream_clocks(tile: StreamTile, shape: SmallShape, spec: TargetSpec) -> floa
     """Modelled clocks: each unit's workgroups in turns of as many as are resident, each turn bound by the memory or by
     the latency of its bytes in flight.
     """
-    return _clocks_with(stream_registers(tile, shape, spec), tile, shape, spec)
+    _, resident, share = _held(tile, shape, spec)
+    return _Streams(shape, spec).clocks(tile, resident, share)
 
 
-def _clocks_with(needed: int, tile: StreamTile, shape: SmallShape, spec: TargetSpec) -> float:
-    many, k, rates = shape.many or UNKNOWN_EXTENT, shape.k or UNKNOWN_EXTENT, spec.rates.streaming
-    threads = tile.warps * spec.subgroup_size
-    registers = -(-needed // 8) * 8
-    resident = min(spec.registers_per_unit // (threads * registers), spec.max_threads_per_unit // threads)
-    if registers > min(spec.max_registers_per_thread, rates.max_registers) or not resident:
-        return float("inf")
-    left = -(-shape.batch * -(-many // tile.many) // spec.compute_units)
-    steps = -(-k // tile.k)
-    row_bytes = shape.roots * shape.large_bytes
-    work = tile.many * k * row_bytes
-    under_way = min(tile.ahead, steps) * tile.many * tile.k * row_bytes
-    idle = (-(-steps // tile.ahead) * tile.ahead) / steps
-    share = streamed_share(shape, max(1, tile.many * tile.k // (threads * shape.vector)), spec) * idle
-    peak = spec.product.unit_bytes_per_clock * rates.peak_share / max(1.0, share / rates.vector_share)
-    turns, last = divmod(left, resident)
-    # The latency limit of a turn does not depend on how many workgroups it has: they all wait for their own loads.
-    waiting = work * rates.latency_clocks / under_way
-    clocks = turns * limited(resident * work / peak, waiting, 2) + (limited(last * work / peak, waiting, 2) if last else 0.0)
-    return rates.fixed_clocks + clocks + left * rates.workgroup_clocks
+class _Streams:
+    """Clocks of a contraction's tiles, and what they have in common."""
+
+    def __init__(self, shape: SmallShape, spec: TargetSpec) -> None:
+        self.many, self.k, self.rates = shape.many or UNKNOWN_EXTENT, shape.k or UNKNOWN_EXTENT, spec.rates.streaming
+        self.batch, self.row_bytes, self.units = shape.batch, shape.roots * shape.large_bytes, spec.compute_units
+        self.peak = spec.product.unit_bytes_per_clock * self.rates.peak_share
+
+    def clocks(self, tile: StreamTile, resident: int, share: float, enough: float = inf) -> float:
+        """Of a tile (see `_Streamed`); infinitely many where they are sure to be more than `enough`."""
+        if not resident:
+            return inf
+        rates, k = self.rates, self.k
+        left = -(-self.batch * -(-self.many // tile.many) // self.units)
+        turns, last = divmod(left, resident)
+        steps = -(-k // tile.k)
+        work = tile.many * k * self.row_bytes
+        # The latency limit of a turn does not depend on how many workgroups it has: they all wait for their own loads.
+        waiting = work * rates.latency_clocks / (min(tile.ahead, steps) * tile.many * tile.k * self.row_bytes)
+        if rates.fixed_clocks + left * rates.workgroup_clocks + max(left * work / self.peak, (turns + (last > 0)) * waiting) > enough:
+            return inf
+        idle = (-(-steps // tile.ahead) * tile.ahead) / steps
+        peak = self.peak / max(1.0, share * idle / rates.vector_share)
+        clocks = turns * limited(resident * work / peak, waiting, 2) + (limited(last * work / peak, waiting, 2) if last else 0.0)
+        return rates.fixed_clocks + clocks + left * rates.workgroup_clocks
+
+
+def _streamed(shape: SmallShape, spec: TargetSpec) -> list[_Streamed]:
+    """The tiles that are considered."""
+    candidates, k = _stream_candidates(replace(shape, k=None, batch=1), _spread(shape, spec), spec), shape.k or UNKNOWN_EXTENT
+    return [each for each in candidates if each.tile.ahead * each.tile.k < 2 * max(k, each.unit)]
 
 
 def stream_tiles(shape: SmallShape, spec: TargetSpec) -> list[StreamTile]:
     """The candidates, least modelled time first; of those alike the one with fewer warps first, then one that leaves registers."""
-    rates = spec.rates.streaming
-    found: list[tuple[float, int, StreamTile]] = []
-    for tile in _stream_candidates(shape, spec):
-        registers = stream_registers(tile, shape, spec)
-        found.append((_clocks_with(registers, tile, shape, spec), registers, tile))
+    rates, model = spec.rates.streaming, _Streams(shape, spec)
+    found = [(model.clocks(each.tile, each.resident, each.share), each.registers, each.tile) for each in _streamed(shape, spec)]
     found.sort(key=lambda each: (each[0], each[1], each[2].warps))
     count = sum(clocks <= found[0][0] * (1 + rates.alike) for clocks, _, _ in found)
     alike = sorted(found[:count], key=lambda each: (each[2].warps, each[1] > rates.crowded_registers, each[0]))
     return [tile for _, _, tile in (*alike, *found[count:])]
+
+
+def stream_tile(shape: SmallShape, spec: TargetSpec) -> StreamTile | None:
+    """The first of `stream_tiles`, without a look at those that cannot be it; None where there is none."""
+    rates, model = spec.rates.streaming, _Streams(shape, spec)
+    candidates, least = _streamed(shape, spec), inf
+    found: list[tuple[float, _Streamed]] = []
+    for each in candidates:
+        clocks = model.clocks(each.tile, each.resident, each.share, least * (1 + SLACK + rates.alike))
+        least = min(least, clocks)
+        found.append((clocks, each))
+
+    def rank(entry: tuple[float, _Streamed]) -> tuple[int, bool, float, int]:
+        clocks, each = entry
+        return each.tile.warps, each.registers > rates.crowded_registers, clocks, each.registers
+
+    alike = [entry for entry in found if entry[0] <= least * (1 + rates.alike)]
+    return min(alike, key=rank)[1].tile if alike else None
 
 
 # --- swapped

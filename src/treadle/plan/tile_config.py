@@ -4,8 +4,9 @@ Sizes are ints where they are static and None where only the runtime knows them.
 """
 
 from dataclasses import replace
+from functools import lru_cache
 from math import isqrt, prod
-from typing import Literal
+from typing import Final, Literal, NamedTuple
 
 from treadle.machine.spec import MatrixInstruction, TargetSpec
 from treadle.plan.pipeline_depth import RESIDENT, RING_SLOTS
@@ -13,6 +14,7 @@ from treadle.records import dataclass
 
 UNKNOWN_EXTENT = 4096
 """What an extent that only the runtime knows counts as."""
+_BYTES: Final = {"tf32": 4, "f64": 8, "f32": 4, "i32": 4, "i64": 8, "f16": 2, "bf16": 2}
 _HALVES = ("f16", "bf16")
 _FP8 = ("f8E4M3FN", "f8E5M2", "f8E4M3FNUZ", "f8E5M2FNUZ")
 
@@ -66,7 +68,7 @@ class ContractionTypes:
     @property
     def operand_bytes(self) -> int:
         """Bytes of an element of A as it is multiplied."""
-        return {"tf32": 4, "f64": 8, "f32": 4, "i32": 4, "i64": 8, "f16": 2, "bf16": 2}.get(self.a, 1)
+        return _BYTES.get(self.a, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,22 @@ class TileProblem:
     @property
     def instruction(self) -> MatrixInstruction | None:
         """The matrix instruction, None where the vector units multiply."""
+        return None if self.types.instruction == "fma" else self.spec.instruction(self.types.instruction)
+
+
+class _TileFacts(NamedTuple):
+    """Of a `TileProblem` what says which tiles there are, whatever the sizes."""
+
+    types: ContractionTypes
+    spec: TargetSpec
+    through_registers: bool
+    promoted: bool
+    is_static: bool
+    root_count: int
+
+    @property
+    def instruction(self) -> MatrixInstruction | None:
+        """See `TileProblem`."""
         return None if self.types.instruction == "fma" else self.spec.instruction(self.types.instruction)
 
 
@@ -166,9 +184,9 @@ def _warp_grid(warps: int) -> tuple[int, int]:
     return along_m, warps // along_m
 
 
-def _tiles(problem: TileProblem) -> tuple[ContractionTile, ...]:
+def _tiles(asked: _TileFacts) -> tuple[ContractionTile, ...]:
     """Tiles worth considering for one contraction, large first."""
-    spec, row, operand_bytes = problem.spec, problem.instruction, problem.types.operand_bytes
+    spec, row, operand_bytes = asked.spec, asked.instruction, asked.types.operand_bytes
     warps = usual_threads(spec) // spec.subgroup_size
     if row is None:
         half = max(warps // 2, 1)
@@ -184,7 +202,7 @@ def _tiles(problem: TileProblem) -> tuple[ContractionTile, ...]:
         # x 256 with one workgroup on a unit.
         m, together, k = row.m, row.warps, spec.slot_row_bytes // operand_bytes
         large = (ContractionTile(2 * m, 128, k, 2 * together, 1),)
-        if not problem.through_registers and not problem.promoted:
+        if not asked.through_registers and not asked.promoted:
             large = (ContractionTile(2 * m, 128, k, together, 1), ContractionTile(m, 256, k, together, 1))
         return (*large, *(ContractionTile(m, n, k, together, 1) for n in (128, 64, 32)))
     k = max(2 * row.k, 64 // operand_bytes)
@@ -193,9 +211,9 @@ def _tiles(problem: TileProblem) -> tuple[ContractionTile, ...]:
     few = _warp_grid(min(FEW_WARPS, warps))
     tiles = (
         # half the traffic of 128 x 128, and more matrix instructions for each other instruction
-        *((spacious,) if 4 * spacious.m * spacious.n <= registers and not problem.promoted else ()),
+        *((spacious,) if 4 * spacious.m * spacious.n <= registers and not asked.promoted else ()),
         # Of a warp's operands each multiplies more where few warps share the tile; bounds that the runtime knows would take the registers.
-        *((ContractionTile(128, 128, k, *few),) if not problem.promoted and problem.shape.is_static else ()),
+        *((ContractionTile(128, 128, k, *few),) if not asked.promoted and asked.is_static else ()),
         ContractionTile(128, 128, k, *_warp_grid(warps)),
         ContractionTile(64, 64, k, *few),
         ContractionTile(32, 32, k, *few),
@@ -222,7 +240,13 @@ def tiles_for(problem: TileProblem) -> tuple[ContractionTile, ...]:
     Where the accumulators of several contractions together would need more than the most that one tile does, tiles are halved along n,
     as far as each warp keeps a whole instruction.
     """
-    spec, row, tiles = problem.spec, problem.instruction, _tiles(problem)
+    static, roots = problem.shape.is_static, problem.shape.root_count
+    return _tiles_for(_TileFacts(problem.types, problem.spec, problem.through_registers, problem.promoted, static, roots))
+
+
+@lru_cache(maxsize=256)
+def _tiles_for(asked: _TileFacts) -> tuple[ContractionTile, ...]:
+    spec, row, tiles = asked.spec, asked.instruction, _tiles(asked)
     if row is None or not row.reads_shared:
         most = spec.max_registers_per_thread // 2
         tiles = tuple(tile for tile in tiles if tile.m * tile.n <= most * tile.num_threads(spec)) or tiles[-1:]
@@ -232,7 +256,7 @@ def tiles_for(problem: TileProblem) -> tuple[ContractionTile, ...]:
     most = max(tile.m * tile.n for tile in tiles) if row is not None and not row.reads_shared else each * max(t.num_warps for t in tiles)
     found: list[ContractionTile] = []
     for tile in tiles:
-        n, held = tile.n, tile.m * problem.shape.root_count
+        n, held = tile.n, tile.m * asked.root_count
         limit = min(each * tile.num_warps, most)
         while held * n > limit and n > narrowest * tile.warps_n:
             n //= 2

@@ -20,7 +20,8 @@ from treadle.machine import TargetSpec
 from treadle.plan.f32_split import ROUNDED
 from treadle.plan.form_times import Gathered
 from treadle.plan.reduction_parts import SplitReduction, split_reduction
-from treadle.plan.split_parts import Parts, SplitContraction, split_contraction
+from treadle.plan.split_choices import SplitContraction
+from treadle.plan.split_parts import Parts, split_contraction
 from treadle.plan.tile_config import AxisShape, ContractionShape, ContractionTypes, contraction_types
 from treadle.strategies.facts import OperationFacts, element_of_operand, shape_of
 

@@ -32,6 +32,10 @@ _APPROXIMATE: Final = arith.FastMathFlagsAttr([arith.FastMathFlag.APPROX_FUNC])
 class ComplementOfErf(Pattern):
     """1 + erf(u), whose parts have no other use."""
 
+    @property
+    def root(self) -> str:
+        return arith.AddfOp.name
+
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
         if not isinstance(op, arith.AddfOp) or error_bits(op) > NARROW or not isinstance(element_of(op.results[0]), builtin.Float32Type):
             return

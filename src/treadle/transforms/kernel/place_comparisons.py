@@ -22,6 +22,10 @@ _LONGEST_RUN = 16
 class CompareRuns(Pattern):
     """`iota < n`, and its opposite, where a power of two divides n."""
 
+    @property
+    def root(self) -> str:
+        return arith.CmpiOp.name
+
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
         if not isinstance(op, arith.CmpiOp) or op.predicate.value.data not in _ROUNDED or not _is_place(op.lhs):
             return

@@ -17,6 +17,7 @@ import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from functools import cache
 from typing import cast
 
 from treadle import remarks
@@ -147,20 +148,20 @@ class Rule(Pattern):
 
     def _matches(self, term: ast.expr, value: SSAValue, found: Match) -> Iterator[Match]:
         """How a value matches a term."""
-        number = constant_float(value)
         match term:
             case ast.Constant(value=wanted):
-                yield from (found,) if number == wanted else ()
+                yield from (found,) if constant_float(value) == wanted else ()
             case ast.Name(id=name) if name.isupper():
-                yield from () if number is None else (found.constant(name, number),)
+                yield from () if (number := constant_float(value)) is None else (found.constant(name, number),)
             case ast.Name(id=name):
                 yield from (found.value(name, value),) if found.values.get(name, value) is value else ()
             case ast.BinOp(left=ast.Name(id=name), op=ast.MatMult(), right=named):
                 yield from (inner.value(name, value) for inner in self._matches(named, value, found))
             case ast.Call(func=ast.Name(id="shared"), args=[inner]) if isinstance(value, OpResult):
                 yield from self._operands(inner, value.op, found)
-            case _ if isinstance(value, OpResult) and len(tuple(value.uses)) == 1 and self._may_change(value.op):
-                yield from self._operands(term, value.op, found)
+            case _ if isinstance(value, OpResult) and value.op.name in _names(term):
+                if value.has_one_use() and self._may_change(value.op):
+                    yield from self._operands(term, value.op, found)
             case _:
                 return
 
@@ -169,6 +170,14 @@ class Rule(Pattern):
         return permits(op, {"arith.addf": FULL, "math.exp2": self.bits}.get(op.name, EXACT))
 
 
+@cache
+def _names(term: ast.expr) -> tuple[str, ...]:
+    """The operations that may be a term: a product with a constant is a negation, too."""
+    is_scaled = isinstance(term, ast.BinOp) and isinstance(term.right, ast.Name) and term.right.id.isupper()
+    return (_name(term), "arith.negf") if is_scaled else (_name(term),)
+
+
+@cache
 def _name(term: ast.expr) -> str:
     """The operation that a term is."""
     match term:
@@ -236,13 +245,20 @@ class _Writer:
 class EraseUnused(Pattern):
     """What a rewrite left behind must not count as a use."""
 
+    def may_rewrite(self, name: str) -> bool:
+        return name.startswith(("arith.", "math."))
+
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
-        if op.name.startswith(("arith.", "math.")) and all(not tuple(result.uses) for result in op.results):
+        if self.may_rewrite(op.name) and all(result.first_use is None for result in op.results):
             rewriter.erase(op)
 
 
 class FlushBesideMaximum(Pattern):
     """Powers that are summed with that of their row's maximum, 1, may be zero below the normal range."""
+
+    @property
+    def root(self) -> str:
+        return math.Exp2Op.name
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter) -> None:
         if isinstance(op, math.Exp2Op) and permits(op, FULL) and not has_flag(op, _APPROXIMATE) and stands_beside_one(op):

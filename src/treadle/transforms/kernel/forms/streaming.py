@@ -6,7 +6,7 @@ from typing import ClassVar
 from treadle.analysis.kernel_problem import KernelProblem
 from treadle.analysis.small_side import SmallSide
 from treadle.plan.form_times import seconds
-from treadle.plan.small_m import StreamTile, stream_clocks, stream_refusal, stream_tiles
+from treadle.plan.small_m import StreamTile, stream_clocks, stream_refusal, stream_tile
 from treadle.records import dataclass
 from treadle.transforms.kernel.forms.contraction import contraction_of
 from treadle.transforms.kernel.forms.form import Choice, FormConfig, Grid, tile_extents
@@ -77,7 +77,7 @@ def decide(problem: KernelProblem) -> Sequence[Choice]:
 
 def _tile(problem: KernelProblem, side: SmallSide) -> StreamTile | None:
     """The best tile as far as nothing else is asked for; None where no workgroup's side fits the large operand."""
-    tile = next(iter(stream_tiles(side.shape, problem.spec)), None)
+    tile = stream_tile(side.shape, problem.spec)
     if tile is None:
         return None
     asked, (m, n, k) = problem.overrides, (*problem.overrides.tile, 0, 0, 0)[:3]

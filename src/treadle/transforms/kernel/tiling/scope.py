@@ -4,7 +4,8 @@ import re
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
-from treadle.analysis.loop_nest import LoopNest, kernel_symbols
+from treadle.analysis.loop_nest import LoopNest
+from treadle.analysis.root_positions import kernel_symbols
 from treadle.analysis.row_lines import RowLine
 from treadle.dialects import dispatch, tile
 from treadle.dialects.tile_attributes import PointerType

@@ -1,0 +1,237 @@
+"""The ways to compute a contraction and its parts, as the choice of a split sees them: modelled times of all kernel forms. No IR."""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from math import inf
+from typing import NamedTuple
+
+from treadle.machine.spec import TargetSpec
+from treadle.plan.contract_layouts import MICRO_TILE
+from treadle.plan.f32_split import IN_KERNEL
+from treadle.plan.form_times import Gathered, best_tile, bounded_seconds, seconds, tile_seconds
+from treadle.plan.multiply_add_tiles import ROW_BYTES, MultiplyAdds, multiplies_pieces, multiply_add_seconds, multiply_add_tiles
+from treadle.plan.role_clocks import RoleModel
+from treadle.plan.role_tiles import OperandRows, ResultShape, RoleProblem, exchanged_problem, may_be_exchanged
+from treadle.plan.small_m import (
+    MOST_ROWS,
+    SmallShape,
+    reading_clocks,
+    stream_clocks,
+    stream_refusal,
+    stream_tile,
+    swapped_clocks,
+    swapped_tile,
+)
+from treadle.plan.split_tiles import SplitProblem, best_split_tile, split_tile_seconds, split_tiles
+from treadle.plan.tile_config import ContractionShape, ContractionTypes, TileProblem
+from treadle.records import dataclass
+
+
+class Choice(NamedTuple):
+    """A way to compute a contraction: its modelled time, the elements of the tile that those hold who would merge its parts, and its
+    tiles. `in_cluster`: whether the workgroups of a cluster may.
+    """
+
+    seconds: float
+    elements: int
+    tiles: int
+    in_cluster: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SplitContraction:
+    """A contraction: `shape` and `types` as for the choice of tiles, bytes of an element of the operands and of a partial result.
+
+    `copied_rows`: what the bytes of A's rows, and of B's, are multiples of, where hardware copies bring them to the matrix instruction; 0
+    where those cannot; `lying_rows`: the same as they lie in memory, for kernels that split f32 operands themselves. `along_k`: the
+    unit-stride axis of A, and of B, is k. `split`: what the kernel may make of f32 operands itself, "" for nothing. `is_windowed`: A or B
+    is read at windows; `gathered`: how threads load these and the other where they do.
+    """
+
+    shape: ContractionShape
+    types: ContractionTypes
+    a_bytes: int
+    b_bytes: int
+    partial_bytes: int
+    copied_rows: tuple[int, int]
+    along_k: tuple[bool, bool]
+    split: str = ""
+    is_windowed: bool = False
+    gathered: Gathered | None = None
+
+    lying_rows: tuple[int, int] = (0, 0)
+
+    def piece_bytes(self, spec: TargetSpec, *, to_split: bool = False) -> tuple[int, int] | None:
+        """What threads copy of A and of B at a time, 0 where descriptor copies bring it; None where one of them is not copied. `to_split`:
+        for a kernel that splits them.
+        """
+        return _pieces(self.lying_rows if to_split else self.copied_rows, (self.a_bytes, self.b_bytes), spec)
+
+    def multiplies_pieces(self, spec: TargetSpec) -> bool:
+        """Whether the vector units multiply what the threads' copies bring as it is."""
+        as_they_are = self.a_bytes == self.b_bytes == self.types.operand_bytes and not self.is_windowed and not self.split
+        return as_they_are and multiplies_pieces(self.types, (self.types.a, self.types.b), spec)
+
+    def by_descriptor(self, spec: TargetSpec) -> bool:
+        """Whether descriptor copies can bring both operands."""
+        return self.piece_bytes(spec) == (0, 0)
+
+    @property
+    def results(self) -> int:
+        """Elements of the result."""
+        return (self.shape.batch or 1) * (self.shape.m or 1) * (self.shape.n or 1)
+
+    def stage(self, spec: TargetSpec) -> int:
+        """The longest stage of a ring, of which a step of any form on the vector units is a part."""
+        return max(64, 2 * spec.slot_row_bytes // self.types.operand_bytes)
+
+    def step(self, spec: TargetSpec) -> int:
+        """What parts of known length are multiples of: a slot's row in a ring, or a step of what the vector units multiply, so that the
+        longest part is hardly longer than the others; a stage where no descriptors bring the operands.
+        """
+        if spec.bulk_tensor is None:
+            return self.stage(spec)
+        row_bytes = ROW_BYTES if self.multiplies_pieces(spec) else spec.slot_row_bytes
+        return max(MICRO_TILE, row_bytes // self.types.operand_bytes)
+
+
+@lru_cache(maxsize=256)
+def _pieces(rows: tuple[int, int], sizes: tuple[int, int], spec: TargetSpec) -> tuple[int, int] | None:
+    queue, rules = spec.queue_for("copy_in"), spec.bulk_tensor
+    found: list[int] = []
+    for apart, size in zip(rows, sizes, strict=True):
+        aligned = next((width for width in queue.piece_bytes if width <= apart), 0) if queue is not None else 0
+        width = aligned or (size if queue is not None and queue.shifts else 0)
+        if not apart or rules is None or (apart < rules.pitch_align_bytes and not width):
+            return None
+        found.append(0 if apart >= rules.pitch_align_bytes else width)
+    return found[0], found[1]
+
+
+def _small_choices(problem: SplitContraction, shape: ContractionShape, spec: TargetSpec, enough: float = inf) -> Iterator[Choice]:
+    """The choices of forms for a small side, but for those that are sure to take longer than `enough`."""
+    m, n = shape.m or 0, shape.n or 0
+    if problem.is_windowed or min(m, n) > MOST_ROWS or shape.root_count > 1 or problem.types.accumulator not in ("f32", "i32", "f64"):
+        return
+    few, many, large, small = (m, n, 1, 0) if m <= n else (n, m, 0, 1)
+    sizes = (problem.a_bytes, problem.b_bytes)
+    if seconds(reading_clocks((shape.batch or 1) * many * (shape.k or 1) * sizes[large], spec), spec) > enough:
+        return
+    along_k = problem.along_k[large]
+    rows = (shape.k or 1) if along_k else many
+    vector = min(spec.max_vector_bytes // sizes[large], rows & -rows)
+    accumulator = 8 if problem.types.accumulator == "f64" else 4
+    pitches = problem.copied_rows[large] or spec.line_bytes, problem.copied_rows[small] or spec.line_bytes
+    small_shape = SmallShape(
+        few,
+        many,
+        shape.k,
+        sizes[large],
+        sizes[small],
+        accumulator,
+        along_k,
+        vector,
+        shape.batch or 1,
+        small_along_k=problem.along_k[small],
+        pitch_bytes=pitches,
+    )
+    if stream_refusal(small_shape) is None and (tile := stream_tile(small_shape, spec)) is not None:
+        yield Choice(seconds(stream_clocks(tile, small_shape, spec), spec), tile.few * tile.many, 0, in_cluster=False)
+    swaps = problem.types.instruction != "fma" and problem.by_descriptor(spec)
+    if swaps and (swapped := swapped_tile(spec.instruction(problem.types.instruction), small_shape, spec)) is not None:
+        whole_rows, tiles = swapped.step == swapped.rows, small_shape.batch * -(-many // swapped.step)
+        yield Choice(seconds(swapped_clocks(swapped, small_shape, spec), spec), swapped.rows * swapped.few, tiles, in_cluster=whole_rows)
+
+
+def moved_bytes(problem: SplitContraction, shape: ContractionShape) -> int:
+    """Bytes of the operands and of the results of a contraction's parts, `shape` all of them in one batch."""
+    batch, m, n, k = (size or 1 for size in (shape.batch, shape.m, shape.n, shape.k))
+    return batch * (k * (m * problem.a_bytes + n * problem.b_bytes) + m * n * problem.partial_bytes)
+
+
+@lru_cache(maxsize=16)
+def role_costs(problem: SplitContraction, spec: TargetSpec) -> "RoleCosts":
+    """The models of role kernels for a contraction, those of another k where it was asked for lately: steps cost the same."""
+    return RoleCosts(problem, spec)
+
+
+class RoleCosts:
+    """Modelled clocks of the tiles of role kernels for a contraction and for its parts, in which steps cost the same, whatever k is."""
+
+    def __init__(self, problem: SplitContraction, spec: TargetSpec) -> None:
+        self._problem, self._spec = problem, spec
+        self._pieces = None if problem.types.instruction == "fma" else problem.piece_bytes(spec)
+        self._models: list[RoleModel] = []
+
+    def of(self, shape: ContractionShape, *, is_whole: bool = False) -> list[RoleModel]:
+        """The models of a contraction, and of one with exchanged operands; none where there are none."""
+        if self._pieces is None:
+            return []
+        found = list(_role_problems(self._problem, shape, self._pieces, self._spec, is_whole=is_whole))
+        self._models += [RoleModel(roles, self._spec) for roles in found[len(self._models) :]]
+        return [model.of(roles) for model, roles in zip(self._models, found, strict=False)]
+
+
+def whole_seconds(problem: SplitContraction, roles: RoleCosts, spec: TargetSpec) -> float:
+    """The time of the fastest kernel form for a contraction that is not split."""
+    shape = problem.shape
+    costs = [model.cost(tile) for model in roles.of(shape, is_whole=True) if (tile := model.best()) is not None]
+    times = [bounded_seconds(min(costs), moved_bytes(problem, shape), spec)] if costs else []
+    return min([*times, *(choice.seconds for choice in choices_of_one_tile(problem, shape, spec))])
+
+
+def _role_problems(
+    problem: SplitContraction, shape: ContractionShape, pieces: tuple[int, int], spec: TargetSpec, *, is_whole: bool
+) -> Iterator[RoleProblem]:
+    """What tiles of role kernels are chosen for: the contraction as it is, and with its operands exchanged."""
+    row, result = spec.instruction(problem.types.instruction), ResultShape(problem.partial_bytes, True)
+    a, b = (OperandRows(along, rows) for along, rows in zip(problem.along_k, problem.copied_rows, strict=True))
+    size = problem.types.operand_bytes
+    of_b, of_a = (row.n_step if side.along_k else spec.slot_row_bytes // size for side in (b, a))
+    known = RoleProblem(row, shape, size, (result,), of_b, is_plain=is_whole, piece_bytes=pieces, operands=(a, b))
+    yield known
+    if not any(pieces) and not problem.is_windowed and shape.root_count == 1 and may_be_exchanged(shape, (a, b), spec):
+        yield exchanged_problem(known, of_a)
+
+
+def choices_of_one_tile(problem: SplitContraction, shape: ContractionShape, spec: TargetSpec, enough: float = inf) -> list[Choice]:
+    """The choices of all forms but roles, whose workgroups take one tile each; those that are sure to take longer than `enough` may be
+    missing.
+    """
+    moved = moved_bytes(problem, shape)
+    types = problem.types
+    if bounded_seconds(0, moved, spec) > enough:
+        return list(_small_choices(problem, shape, spec, enough))
+    row = None if types.instruction == "fma" else spec.instruction(types.instruction)
+    if problem.multiplies_pieces(spec):
+        sums = MultiplyAdds(types, shape, spec, problem.along_k, parts=True)
+        tile = multiply_add_tiles(sums)[0]
+        time = multiply_add_seconds(tile, sums, moved)
+        return [Choice(time, tile.m * tile.n, shape.tiles(tile.m, tile.n)), *_small_choices(problem, shape, spec, enough)]
+    tile = best_tile(TileProblem(types, shape, spec, through_registers=not problem.by_descriptor(spec)), moved, problem.gathered)
+    pieces = problem.piece_bytes(spec)
+    time = tile_seconds(tile, row, shape, types.operand_bytes, moved, spec, pieces or (0, 0), problem.gathered)
+    found = [Choice(time, tile.m * tile.n, shape.tiles(tile.m, tile.n))]
+    found += _small_choices(problem, shape, spec, enough)
+    within = _within(problem, shape, spec)
+    if within is not None and (best_split := best_split_tile(within, spec)) is not None:
+        sides = (best_split.n, best_split.rows) if best_split.is_swapped else (best_split.rows, best_split.n)
+        found.append(Choice(split_tile_seconds(best_split, within, moved, spec), best_split.m * best_split.n, shape.tiles(*sides)))
+    return found
+
+
+def _within(problem: SplitContraction, shape: ContractionShape, spec: TargetSpec) -> SplitProblem | None:
+    """The contraction for a kernel that splits f32 operands itself; None where that is not asked for, or no copies bring them."""
+    pieces = problem.piece_bytes(spec, to_split=True)
+    if pieces is None or not problem.split:
+        return None
+    split = IN_KERNEL[problem.split]
+    row = spec.instructions_for(split.element, split.element, problem.types.accumulator)[0]
+    return SplitProblem(split, row, shape, problem.along_k, pieces, problem.partial_bytes)
+
+
+def split_tile_counts(problem: SplitContraction, shape: ContractionShape, spec: TargetSpec) -> set[int]:
+    """How many tiles cover the result in kernels that split f32 operands themselves."""
+    within = _within(problem, shape, spec)
+    found = () if within is None else split_tiles(within, spec)
+    return {shape.tiles(*((tile.n, tile.rows) if tile.is_swapped else (tile.rows, tile.n))) for tile in found}
