@@ -63,8 +63,8 @@ class SimtHooks(ABC):
     """Whether 8-bit floats that are loaded ahead stay in whole words until they are widened: the compiler would wait for them before."""
 
     holds_many_places: bool = False
-    """Whether registers hold the place of each of a thread's loads in a loop over windows beside its places along the axes: what all threads
-    share is then added apart. It always is where a word of bits stands for these.
+    """Whether registers hold the place of each of a thread's loads in a loop over windows beside its places along the axes: what all
+    threads share is then added apart. It always is where a word of bits stands for these.
     """
 
     def __init__(self, spec: TargetSpec) -> None:
