@@ -69,3 +69,23 @@ def test_tiles_of_few_warps_are_for_sizes_that_are_known(target: str) -> None:
     types = contraction_types(spec, "f16", "f16", "f32", ("", ""), False)
     for m, warps in ((4096, 4), (None, 8)):
         assert contraction_tile(TileProblem(types, ContractionShape(1, m, 4096, 4096), spec)).num_warps == warps
+
+
+@pytest.mark.parametrize(
+    ("target", "kind", "loads", "warps", "expected"),
+    [
+        ("gfx1100", "bf16", 1, 8, 64),
+        ("gfx1100", "bf16", 8, 8, 32),  # each load takes a register and a place: the unit would hold one workgroup
+        ("gfx950", "f32", 1, 4, 16),  # copies fill slots
+        ("gfx950", "f32", 2, 4, 32),
+        ("gfx950", "bf16", 4, 4, 64),
+        ("gfx950", "bf16", 8, 4, 32),  # more loads than the machine counts
+    ],
+)
+def test_narrow_loads(target: str, kind: str, loads: int, warps: int, expected: int) -> None:
+    """Rows that are aligned to less than the widest load."""
+    spec = target_spec(target)
+    types = contraction_types(spec, kind, kind, "f32", ("", ""), False)
+    problem = TileProblem(types, ContractionShape(16, 128, 512, 2176), spec, loads=loads)
+    tile = next(tile for tile in candidate_tiles(problem) if (tile.m, tile.n, tile.num_warps) == (128, 128, warps))
+    assert with_long_steps(tile, problem, is_gathered=False).k == expected

@@ -199,18 +199,27 @@ class KernelProblem:
         widths = [2 if access is None else self._load_bytes(access) for access in found]
         return Gathered((widths[0], widths[1]), sides.index(image))
 
+    @cached_property
+    def loads(self) -> int:
+        """How many loads of the operand that is loaded in the narrower pieces stand for one of the widest."""
+        read = [access for access in self.nest.accesses if access.input_number in (self.kind.lhs, self.kind.rhs)]
+        return self.spec.max_vector_bytes // min([self.spec.max_vector_bytes, *map(self._load_bytes, read)])
+
     def _load_bytes(self, access: Access) -> int:
         """How many bytes of an array a thread loads at once."""
         size = element_bytes(access.element)
         if access.image is None:
-            steps = [self.nest.stride_along(access, axis).divisor() for axis in self.nest.axes if not axis.block]
-            is_contiguous = any(self.nest.stride_along(access, axis) == constant(1) for axis in self.nest.axes)
+            strides = [self.nest.stride_along(access, axis) for axis in self.nest.axes]
+            apart = [stride for stride, axis in zip(strides, self.nest.axes, strict=True) if not axis.block]
+            steps = [stride.divisor() for stride in apart if stride not in (constant(0), constant(1))]
+            is_contiguous = constant(1) in strides
         else:
             image = access.image
             pairs = zip(image.strides, image.places, strict=True)
-            steps = [stride * place.coefficients[dim] for stride, place in pairs for dim in place.dims]
+            found = (stride * place.coefficients[dim] for stride, place in pairs for dim in place.dims)
+            steps = [step for step in found if step > 1]
             is_contiguous = 1 in image.strides
-        along = [step & -step for step in steps if step > 1]
+        along = [step & -step for step in steps]
         return size * min([self.spec.max_vector_bytes // size, *along]) if is_contiguous else size
 
     @property

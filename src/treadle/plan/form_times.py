@@ -92,12 +92,13 @@ def tile_seconds(
     spec: TargetSpec,
     loaded_bytes: tuple[int, int] = (0, 0),
     gathered: Gathered | None = None,
+    loads: int = 1,
 ) -> float:
     """Modelled time of a kernel of plain tiles. `loaded_bytes`: what threads load of A and of B at a time, and store to shared memory; 0
-    where they do not, or vectors are wide. `gathered`: instead, of an image.
+    where they do not, or vectors are wide. `gathered`: instead, of an image. `loads`: see `TileProblem`.
     """
     resident, rates = resident_workgroups(tile, shape, spec), spec.rates.roles
-    loops = contraction_cost(tile, shape, spec, row, operand_bytes) * shape.extents[2] / spec.macs_per_clock(row)
+    loops = contraction_cost(tile, shape, spec, row, operand_bytes, loads) * shape.extents[2] / spec.macs_per_clock(row)
     fill = rates.fill_clocks * resident * shape.operand_rows(tile.m, tile.n) * tile.k * operand_bytes
     rounds = max(1, shape.tiles(tile.m, tile.n) / spec.compute_units)
     pieces = sum(extent * operand_bytes / width for extent, width in zip((tile.m, tile.n), loaded_bytes, strict=True) if width)
@@ -113,5 +114,8 @@ def best_tile(problem: TileProblem, memory_bytes: float, gathered: Gathered | No
     if gathered is None:
         return contraction_tile(problem)
     row, shape, operand_bytes, spec = problem.instruction, problem.shape, problem.types.operand_bytes, problem.spec
-    found = {tile: tile_seconds(tile, row, shape, operand_bytes, memory_bytes, spec, gathered=gathered) for tile in narrow_tiles(problem)}
-    return min(found, key=lambda tile: found[tile])
+
+    def time(tile: ContractionTile) -> float:
+        return tile_seconds(tile, row, shape, operand_bytes, memory_bytes, spec, gathered=gathered, loads=problem.loads)
+
+    return min(narrow_tiles(problem), key=time)

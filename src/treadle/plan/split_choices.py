@@ -45,7 +45,7 @@ class SplitContraction:
     `copied_rows`: what the bytes of A's rows, and of B's, are multiples of, where hardware copies bring them to the matrix instruction; 0
     where those cannot; `lying_rows`: the same as they lie in memory, for kernels that split f32 operands themselves. `along_k`: the
     unit-stride axis of A, and of B, is k. `split`: what the kernel may make of f32 operands itself, "" for nothing. `is_windowed`: A or B
-    is read at windows; `gathered`: how threads load these and the other where they do.
+    is read at windows; `gathered`: how threads load these and the other where they do. `loads`: see `TileProblem`.
     """
 
     shape: ContractionShape
@@ -60,6 +60,7 @@ class SplitContraction:
     gathered: Gathered | None = None
 
     lying_rows: tuple[int, int] = (0, 0)
+    loads: int = 1
 
     def piece_bytes(self, spec: TargetSpec, *, to_split: bool = False) -> tuple[int, int] | None:
         """What threads copy of A and of B at a time, 0 where descriptor copies bring it; None where one of them is not copied. `to_split`:
@@ -208,9 +209,9 @@ def choices_of_one_tile(problem: SplitContraction, shape: ContractionShape, spec
         tile = multiply_add_tiles(sums)[0]
         time = multiply_add_seconds(tile, sums, moved)
         return [Choice(time, tile.m * tile.n, shape.tiles(tile.m, tile.n)), *_small_choices(problem, shape, spec, enough)]
-    tile = best_tile(TileProblem(types, shape, spec, through_registers=not problem.by_descriptor(spec)), moved, problem.gathered)
-    pieces = problem.piece_bytes(spec)
-    time = tile_seconds(tile, row, shape, types.operand_bytes, moved, spec, pieces or (0, 0), problem.gathered)
+    wanted = TileProblem(types, shape, spec, through_registers=not problem.by_descriptor(spec), loads=problem.loads)
+    tile, pieces = best_tile(wanted, moved, problem.gathered), problem.piece_bytes(spec) or (0, 0)
+    time = tile_seconds(tile, row, shape, types.operand_bytes, moved, spec, pieces, problem.gathered, problem.loads)
     found = [Choice(time, tile.m * tile.n, shape.tiles(tile.m, tile.n))]
     found += _small_choices(problem, shape, spec, enough)
     within = _within(problem, shape, spec)

@@ -95,7 +95,8 @@ class ContractionTile:
 @dataclass(frozen=True, slots=True)
 class TileProblem:
     """What the tile of a contraction is chosen for where all warps do alike. `through_registers`: threads bring operands to shared memory,
-    which takes registers too. `promoted`: accumulators are held twice. `beside`: a matrix is read besides the operands.
+    which takes registers too. `promoted`: accumulators are held twice. `beside`: a matrix is read besides the operands. `loads`: how many
+    loads of an operand's rows, as they are aligned, stand for one of the widest.
     """
 
     types: ContractionTypes
@@ -104,6 +105,7 @@ class TileProblem:
     through_registers: bool = False
     promoted: bool = False
     beside: bool = False
+    loads: int = 1
 
     @property
     def instruction(self) -> MatrixInstruction | None:
@@ -279,10 +281,15 @@ TRAFFIC_SHARE = 0.5
 
 
 def contraction_cost(
-    tile: ContractionTile, shape: ContractionShape, spec: TargetSpec, row: MatrixInstruction | None = None, operand_bytes: int = 2
+    tile: ContractionTile,
+    shape: ContractionShape,
+    spec: TargetSpec,
+    row: MatrixInstruction | None = None,
+    operand_bytes: int = 2,
+    loads: int = 1,
 ) -> float:
     """Relative time: rounds of workgroups over the compute units, each as long as its arithmetic and what of its operands' traffic does not
-    hide under it. `row`: its matrix instruction, for machines whose copies fill slots while that works.
+    hide under it. `row`: its matrix instruction, for machines whose copies fill slots while that works; `loads`: see `TileProblem`.
     """
     # Small tiles share a compute unit, so that one's copies hide behind another's arithmetic.
     resident = resident_workgroups(tile, shape, spec)
@@ -291,9 +298,10 @@ def contraction_cost(
     arithmetic = tile.m * tile.n * shape.root_count
     rows = shape.operand_rows(tile.m, tile.n)
     if row is not None and spec.copies_fill_slots:
-        traffic = rows * operand_bytes / CACHE_BYTES * spec.macs_per_clock(row)
+        traffic = rows * operand_bytes * loads / CACHE_BYTES * spec.macs_per_clock(row)
         return rounds * (max(arithmetic, traffic) + TRAFFIC_SHARE * traffic)
-    return rounds * (arithmetic + spec.rates.general.element_macs * rows)
+    narrow = loads if row is not None and not row.reads_shared else 1
+    return rounds * (arithmetic + spec.rates.general.element_macs * rows * narrow)
 
 
 FMA_BESIDE = 30
@@ -340,7 +348,7 @@ def narrow_tiles(problem: TileProblem) -> tuple[ContractionTile, ...]:
 
 def tile_cost(tile: ContractionTile, problem: TileProblem) -> float:
     """`contraction_cost` of one candidate for a problem."""
-    return contraction_cost(tile, problem.shape, problem.spec, problem.instruction, problem.types.operand_bytes)
+    return contraction_cost(tile, problem.shape, problem.spec, problem.instruction, problem.types.operand_bytes, problem.loads)
 
 
 def contraction_tile(problem: TileProblem) -> ContractionTile:

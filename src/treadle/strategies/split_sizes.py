@@ -74,7 +74,9 @@ def contraction_problem(facts: OperationFacts, kind: Contraction, sizes: Sizes, 
     partial = element_bytes(facts.partial_types[0])
     shape, copied = ContractionShape(batch, m, n, k), (rows[0], rows[1])
     found = SplitContraction(shape, types, widths[0], widths[1], partial, copied, (along[0], along[1]), split, is_windowed, gathered)
-    return replace(found, lying_rows=(lying[0], lying[1]))
+    aligned = [_row_alignment(shape_of(value), width) for (value, _), width in zip(operands, widths, strict=True)]
+    loads = spec.max_vector_bytes // min(spec.max_vector_bytes, *aligned)
+    return replace(found, lying_rows=(lying[0], lying[1]), loads=loads)
 
 
 def _bytes(value: SSAValue, map_: AffineMap, sizes: Sizes) -> int:

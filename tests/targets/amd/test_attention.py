@@ -44,12 +44,16 @@ def test_ragged_lengths(causal: bool) -> None:
     [
         AttentionText((2,), 19, 37, 32, 32),
         AttentionText((1, 2), 40, 70, 24, 40, is_causal=True, shared=2),
+        AttentionText((1,), 70, 70, 64, 64),
+        AttentionText((1,), 130, 70, 32, 32),
         AttentionText((1,), 150, 150, 32, 32, is_causal=True, window=20),
     ],
     ids=str,
 )
 def test_text(problem: AttentionText) -> None:
-    """The kernel that linalg text becomes. Within windows, rows see none of the first keys of their tile."""
+    """The kernel that linalg text becomes. Within windows, rows see none of the first keys of their tile; 70 keys are two tiles, and so
+    many values then live that weights are converted in registers above 127.
+    """
     module = lowered(problem, "gfx942")
     program = emulator.EmulatedProgram(module, "gfx942", "forward", emulator.compile_kernels(module, "gfx942"))
     check(program(*problem.arrays())[0], problem)

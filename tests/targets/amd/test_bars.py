@@ -14,7 +14,7 @@ from treadle.bench.suite import choose
 from treadle.options import CompileOptions
 from treadle.targets.loop_report import LoopReport, ReportsLoops
 from treadle.targets.registry import backend
-from treadle.tools.audit import own_rows, shortfalls
+from treadle.tools.audit import Row, own_rows, shortfalls
 
 RESULTS = Path(__file__).parents[3] / "benchmarks" / "results"
 TABLE = "static-2026-11-23-amd-loops.json"
@@ -22,14 +22,19 @@ SHARES = {"gfx942": 0.75, "gfx950": 0.85}
 KINDS = {"f16": "f32", "bf16": "f32", "i8": "i32"}
 
 
-def report(text: str, target: str) -> tuple[str, LoopReport]:
-    """The schedule of a program's one kernel, and what its loop costs."""
+def report_row(text: str, target: str) -> Row:
+    """The loop of a program's first kernel."""
     tool = backend(target)
     assert isinstance(tool, ReportsLoops)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "module.mlir")
         file.write_text(text)
-        row = own_rows(file, target, tool, CompileOptions(), None)[0]
+        return own_rows(file, target, tool, CompileOptions(), None)[0]
+
+
+def report(text: str, target: str) -> tuple[str, LoopReport]:
+    """The schedule of a program's one kernel, and what its loop costs."""
+    row = report_row(text, target)
     return row.schedule, row.loop
 
 
@@ -52,6 +57,21 @@ def test_whole_large_tiles_multiply_most_of_the_time(target: str, kind: str) -> 
     assert not schedule.startswith("async") or not loop.drains
 
 
+@pytest.mark.parametrize(
+    ("workload", "target", "tile", "share"),
+    [
+        ("ragged-123x456x51234-f32", "gfx950", (128, 128), 0.95),
+        ("ragged-123x456x51234-bf16", "gfx942", (128, 128), 0.9),
+        ("ragged-128x512x50001-bf16", "gfx1100", (128, 128), 0.95),
+        ("ragged-128x512x50001-bf16", "gfx1201", (128, 128), 0.95),
+    ],
+)
+def test_narrow_loads_are_for_large_tiles_of_several_workgroups(workload: str, target: str, tile: tuple[int, int], share: float) -> None:
+    """Rows of any length are loaded in pieces of 2 to 8 bytes: small tiles would wait for loads, long steps leave a unit one workgroup."""
+    row = report_row(choose([workload])[0].text, target)
+    assert row.tile == tile and row.loop.matrix_share >= share
+
+
 def rows() -> list[dict[str, Any]]:
     """The rows of the committed table."""
     return json.loads((RESULTS / TABLE).read_text())["loops"]
@@ -71,10 +91,6 @@ def test_the_table_keeps_the_bars() -> None:
     assert not [row["workload"] for row in rows() if "error" in row]
 
 
-BEHIND = {("conv-f16-2x64x64x640-640-k3-s2", "gfx1201")}
-"""The model prefers small tiles, for workgroups on all units, whose loads each ask where their window ends."""
-
-
 def test_more_matrix_instructions_for_each_instruction_than_peers() -> None:
     peers: dict[tuple[str, str], float] = {}
     for row in rows():
@@ -83,4 +99,4 @@ def test_more_matrix_instructions_for_each_instruction_than_peers() -> None:
             peers[place] = max(peers.get(place, 0.0), row["density"])
     own = [row for row in rows() if row["compiler"] == "treadle" and row["fences"]]
     behind = {(row["workload"], row["target"]) for row in own if row["density"] <= peers.get((row["workload"], row["target"]), 0.0)}
-    assert behind == BEHIND
+    assert not behind

@@ -316,7 +316,8 @@ class AmdHooks(SimtHooks):
         arguments = [place.start, Value("i16", "0"), i64(MAX_PLACE), i32(self.spec.buffer_flags)]
         descriptor = b.intrinsic("llvm.amdgcn.make.buffer.rsrc.p8.p1", "ptr addrspace(8)", arguments, pure=True)
         result, suffix = (f"i{bits}", f"i{bits}") if bits <= WORD else (vector(bits // WORD, I32), f"v{bits // WORD}i32")
-        own = b.select(predicate, place.own, i32(-MAX_PLACE))  # beyond every place, and no word of the load wraps around
+        # Beyond every place, and no word of the load wraps around.
+        own = b.select(predicate, place.own, i32(-MAX_PLACE)) if place.outside is None else b.or_(place.own, place.outside)
         loaded = b.intrinsic(f"llvm.amdgcn.raw.ptr.buffer.load.{suffix}", result, [descriptor, own, place.common, i32(0)], flags="")
         return loaded if type == result else b.bitcast(loaded, type)
 

@@ -1,9 +1,10 @@
 """Addresses and predicates of the accesses of a folded view (layout/windows.py)."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import field
 from functools import reduce
 
+from treadle.analysis.index_forms import base_and_constant
 from treadle.codegen.llvm_text import I32, I64, Value, i32, i64
 from treadle.errors import InternalError
 from treadle.layout.access import CoordinateGroup
@@ -17,6 +18,8 @@ FAR = 1 << 30
 """A place that is in no array."""
 MOST_FAR = 3
 """So many of them together are still none."""
+WORD = 32
+"""Bits, one for each place of a window."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,7 @@ class FoldedAccess(Access):
     """
 
     kept: dict[tuple[int, int], FoldedPart] = field(default_factory=dict[tuple[int, int], FoldedPart])
+    words: dict[tuple[int, ...], Value] = field(default_factory=dict[tuple[int, ...], Value])
 
     def _own(self, dim: int, constant: int) -> Value:
         """The thread's part of the index along a dimension of the access with this constant there."""
@@ -129,11 +133,16 @@ class FoldedAccess(Access):
     @property
     def _is_near(self) -> bool:
         """Whether 31 bits hold the distance in bytes of all that lies within the view from its start."""
+        return self._reaches(())
+
+    def _reaches(self, ragged: Collection[int]) -> bool:
+        """The same, and of what tiles have beyond the view's size along some dimensions."""
         last, sizes = 0, self.view.op.size_values()
         for dim, parts in enumerate(self._windows.dims):
             size, stride = sizes[dim], self.view.strides[dim].number
             if not isinstance(size, int) or (not parts and stride is None):
                 return False
+            size += self.layout.shape[self.dims.index(dim)] if dim in ragged else 0
             spans = self._windows.spans(dim)
             extents = [-(-size // spans[0]) if number == 0 else part.extent for number, part in enumerate(parts)]
             steps = [part.step * self._windows.axes[part.axis].pitch for part in parts]
@@ -177,6 +186,61 @@ class FoldedAccess(Access):
             return None
         b, width = self.ctx.b, i32(element_bytes(self.view.element))
         own, common = self._distance(constants)
-        if not self.ctx.hooks.holds_many_places:
+        outside = self._outside(constants)
+        if outside is None and not self.ctx.hooks.holds_many_places:
             return Place(self.view.pointer, b.mul(b.add(own, common), width), i32(0))
-        return Place(self.view.pointer, b.mul(own, width), b.mul(common, width))
+        return Place(self.view.pointer, b.mul(own, width), b.mul(common, width), outside)
+
+    def _walked(self) -> int:
+        """The dimension along which a loop walks over windows, all threads at the same place of theirs, where of what decides whether an
+        access lies outside this place alone moves; -1 where there is none.
+        """
+        moving = [dim for dim, offset in enumerate(self.offsets) if self._moves(base_and_constant(offset)[0])]
+        if len(moving) != 1 or self.always.number != 1 or not self._reaches(self.coordinates):
+            return -1
+        (dim,) = moving
+        windows, size = self._windows, self.view.op.size_values()[dim]
+        if len(windows.dims[dim]) < 2 or not isinstance(size, int) or dim in self.coordinates or not self._is_in_one_run(dim):
+            return -1
+        return dim if windows.dims[dim][-1].axis not in windows.checked and size <= WORD * windows.run(dim) else -1
+
+    def _outside(self, constants: Sequence[int]) -> Value | None:
+        """i32 whose highest bit, the only one, says that the access lies outside: one of a word of bits, one for each place of the window,
+        that no trip of the loop changes. None where the place in the window does not decide it alone.
+        """
+        if (walked := self._walked()) < 0:
+            return None
+        if (key := (walked, *constants)) not in self.words:
+            self.words[key] = self._outside_word(walked, constants)
+        b, ctx = self.ctx.b, self.ctx
+        number = b.udiv(ctx.scalar(self.offsets[walked]), ctx.index_constant(self._windows.run(walked)))
+        return b.and_(b.shl(self.words[key], b.sub(i32(WORD - 1), b.resize(number, I32))), i32(-MAX_PLACE))
+
+    def _outside_word(self, walked: int, constants: Sequence[int]) -> Value:
+        b, ctx, windows = self.ctx.b, self.ctx, self._windows
+        at = dict(zip(self.dims, constants, strict=True))
+        others = [dim for dim in range(len(windows.dims)) if dim != walked]
+        parts, word = [self._part(dim, at.get(dim, 0)) for dim in others], i32(0)
+        for dim in others:
+            if dim in self.coordinates and self._told_by(dim) < 0:
+                inside = b.icmp("ult", self.coordinate(dim, at[dim]), self.view.sizes[dim])
+                word = b.or_(word, b.select(inside, i32(0), i32(-1)))
+        for number in windows.checked:
+            axis = windows.axes[number]
+            places = [part.places[number] for part in parts if number in part.places]
+            low = axis.low if not places or self._first_dim(number) == walked else 0
+            first = reduce(b.add, places) if places else ctx.index_constant(0)
+            for steps, bits in self._places_by_steps(walked, number).items():
+                place = b.add(first, ctx.index_constant(steps - low))
+                inside = b.icmp("ult", place, ctx.index_constant(axis.high - axis.low))
+                word = b.or_(word, b.select(inside, i32(0), i32(bits - (bits >> (WORD - 1) << WORD))))
+        return word
+
+    def _places_by_steps(self, walked: int, number: int) -> dict[int, int]:
+        """The places of a window, as bits, by their steps along an axis."""
+        windows, size, found = self._windows, self.view.op.size_values()[walked], dict[int, int]()
+        run = windows.run(walked)
+        for place in range(-(-size // run) if isinstance(size, int) else 0):
+            steps = sum(step for axis, step in windows.taken_apart(walked, place * run) if axis == number)
+            found[steps] = found.get(steps, 0) | 1 << place
+        return found

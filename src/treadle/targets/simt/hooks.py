@@ -31,12 +31,14 @@ SHARED_ALIGN = 1024
 @dataclass(frozen=True, slots=True)
 class Place:
     """An address as `start`, a pointer that all threads have, and bytes from there as i32: a thread's `own` and a `common` part, both of
-    them and their sum natural numbers below 2^31 where the access is made.
+    them and their sum natural numbers below 2^31 where the access is made. `outside`: where it is known, i32 whose highest bit, the only
+    one, says that there is nothing to access; `own` is less than 2^31 then too.
     """
 
     start: Value
     own: Value
     common: Value
+    outside: Value | None = None
 
 
 class SimtHooks(ABC):
@@ -61,7 +63,9 @@ class SimtHooks(ABC):
     """Whether 8-bit floats that are loaded ahead stay in whole words until they are widened: the compiler would wait for them before."""
 
     holds_many_places: bool = False
-    """Whether registers hold the place of each of a thread's loads in a loop over windows: what all threads share is then added apart."""
+    """Whether registers hold the place of each of a thread's loads in a loop over windows beside its places along the axes: what all
+    threads share is then added apart. It always is where a word of bits stands for these.
+    """
 
     def __init__(self, spec: TargetSpec) -> None:
         self.spec = spec

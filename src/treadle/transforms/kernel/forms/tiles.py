@@ -68,7 +68,7 @@ def tiles(problem: KernelProblem) -> Iterator[tuple[ContractionTile, Contraction
         lightest = min(found, key=lambda tile: tile.m * tile.n)
         yield from ((tile, types) for tile in (*found, *([lightest] if found[-1] != lightest else [])))
         return
-    wanted = TileProblem(types, shape, spec, problem.is_crowded, problem.is_promoted, beside)
+    wanted = TileProblem(types, shape, spec, problem.is_crowded, problem.is_promoted, beside, problem.loads)
     best = best_tile(wanted, problem.memory_bytes, problem.gathered)
     if problem.overrides.tile:
         asked = asked_tile(problem, best)
@@ -121,7 +121,8 @@ def _choice(problem: KernelProblem, tile: ContractionTile, types: ContractionTyp
         config = replace(config, resident=shared if shared > 1 else 0)
         return Choice(config, multiply_add_seconds(tile, sums, problem.memory_bytes), text, tile.m * tile.n / tile.num_warps)
     pieces, gathered = problem.copies.piece_bytes, problem.gathered
-    seconds = tile_seconds(tile, row, problem.shape, types.operand_bytes, problem.memory_bytes, spec, pieces, gathered)
+    size, moved = types.operand_bytes, problem.memory_bytes
+    seconds = tile_seconds(tile, row, problem.shape, size, moved, spec, pieces, gathered, problem.loads)
     return Choice(config, seconds, text, tile.m * tile.n / tile.num_warps, is_light)
 
 
