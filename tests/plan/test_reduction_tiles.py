@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.machine import known_targets, target_spec
+from treadle.plan.pointwise_tiles import AxisShape
 from treadle.plan.reduction_tiles import reduction_tile
 from treadle.plan.row_tiles import MOST_HELD
-from treadle.plan.tile_config import AxisShape, next_power_of_two
+from treadle.plan.tile_config import next_power_of_two
 
 SIZES = st.one_of(st.none(), st.integers(1, 200_000))
 

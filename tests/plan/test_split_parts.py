@@ -12,11 +12,12 @@ from treadle.machine import TargetSpec, target_spec
 from treadle.plan.block_bounds import greatest, in_whole_steps, least, of_the_launch
 from treadle.plan.expr import Expr, ceil_div, constant, maximum, minimum, symbol
 from treadle.plan.form_times import Gathered, best_tile, tile_seconds
+from treadle.plan.pointwise_tiles import AxisShape
 from treadle.plan.reduction_parts import SplitReduction, split_reduction
 from treadle.plan.small_m import SLACK
 from treadle.plan.split_choices import SplitContraction, role_costs
 from treadle.plan.split_parts import cluster_counts, merge_times, split_contraction
-from treadle.plan.tile_config import AxisShape, ContractionShape, TileProblem, contraction_types
+from treadle.plan.tile_config import ContractionShape, TileProblem, contraction_types
 
 TARGETS = ("sm_90a", "gfx942", "gfx1201")
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.machine import known_targets, target_spec
+from treadle.plan.pointwise_tiles import AxisShape, pointwise_tile
 from treadle.plan.reduction_tiles import reduction_tile
 from treadle.plan.tile_config import (
-    AxisShape,
     ContractionShape,
     ContractionTile,
     ContractionTypes,
@@ -19,7 +19,6 @@ from treadle.plan.tile_config import (
     contraction_tile,
     contraction_types,
     next_power_of_two,
-    pointwise_tile,
     tiles_for,
 )
 

@@ -6,7 +6,8 @@ from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.loop_nest import LoopNest
 from treadle.analysis.nest_axes import Access, Axis
 from treadle.plan.expr import constant
-from treadle.plan.tile_config import UNKNOWN_EXTENT, AxisShape
+from treadle.plan.pointwise_tiles import AxisShape
+from treadle.plan.tile_config import UNKNOWN_EXTENT
 
 
 def bytes_touched(nest: LoopNest, access: Access) -> int:

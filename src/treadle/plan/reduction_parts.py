@@ -9,10 +9,10 @@ from math import prod
 
 from treadle.machine.spec import TargetSpec
 from treadle.plan.form_times import seconds
+from treadle.plan.pointwise_tiles import AxisShape
 from treadle.plan.reduction_tiles import reduction_tile
 from treadle.plan.small_m import limited
 from treadle.plan.split_parts import CLEAR_GAIN, LEAST_SAVED_SECONDS, Parts, is_clear, merge_seconds, part_counts
-from treadle.plan.tile_config import AxisShape
 from treadle.records import dataclass
 
 RESIDENT_THREADS = 2048

@@ -7,8 +7,9 @@ rows have many threads each, and what a thread holds at once depends on how many
 from math import prod
 
 from treadle.machine.spec import TargetSpec
+from treadle.plan.pointwise_tiles import AxisShape
 from treadle.plan.row_tiles import ACCESS_BYTES, USUAL_HELD, row_tiles
-from treadle.plan.tile_config import UNKNOWN_EXTENT, AxisShape, most_threads, next_power_of_two, usual_threads
+from treadle.plan.tile_config import UNKNOWN_EXTENT, most_threads, next_power_of_two, usual_threads
 
 LINE_BYTES = 128
 """What neighbouring threads read of neighbouring columns: whole lines."""

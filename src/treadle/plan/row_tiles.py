@@ -8,7 +8,8 @@ need; so do tiles whose rows go beyond those of the array.
 from math import log2, prod
 
 from treadle.machine.spec import TargetSpec
-from treadle.plan.tile_config import AxisShape, most_threads, next_power_of_two
+from treadle.plan.pointwise_tiles import AxisShape
+from treadle.plan.tile_config import most_threads, next_power_of_two
 from treadle.records import dataclass
 
 USUAL_HELD = 16

@@ -14,6 +14,7 @@ from typing import Final
 from treadle.machine.spec import TargetSpec
 from treadle.plan.form_times import bounded_seconds, seconds
 from treadle.plan.part_merges import PAIR, WORD_BYTES, cluster_clocks, clustered_units, last_clocks, traffic_clocks
+from treadle.plan.pointwise_tiles import AxisShape
 from treadle.plan.reduction_tiles import reduction_tile
 from treadle.plan.role_clocks import RoleModel, merge_clocks
 from treadle.plan.role_tiles import (
@@ -32,7 +33,7 @@ from treadle.plan.split_choices import (
     split_tile_counts,
     whole_seconds,
 )
-from treadle.plan.tile_config import AxisShape, ContractionShape
+from treadle.plan.tile_config import ContractionShape
 from treadle.records import dataclass
 
 CLEAR_GAIN: Final = 0.8

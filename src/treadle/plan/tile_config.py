@@ -5,7 +5,7 @@ Sizes are ints where they are static and None where only the runtime knows them.
 
 from dataclasses import replace
 from functools import lru_cache
-from math import isqrt, prod
+from math import isqrt
 from typing import Final, Literal, NamedTuple
 
 from treadle.machine.spec import MatrixInstruction, TargetSpec
@@ -354,55 +354,3 @@ def tile_cost(tile: ContractionTile, problem: TileProblem) -> float:
 def contraction_tile(problem: TileProblem) -> ContractionTile:
     """The candidate of least modelled cost, among those no wider than n where there are such."""
     return min(narrow_tiles(problem), key=lambda tile: tile_cost(tile, problem))
-
-
-@dataclass(frozen=True, slots=True)
-class AxisShape:
-    """One axis for the pointwise and reduction tilings: extent, role, and how many bytes are read and written along it as unit-stride
-    axis.
-    """
-
-    size: int | None
-    is_reduction: bool
-    unit_stride_reads: int
-    unit_stride_writes: int
-
-
-def pointwise_tile(axes: tuple[AxisShape, ...], element_bytes: int, spec: TargetSpec) -> tuple[tuple[int, ...], int]:
-    """Tile extents (1: one at a time) and warps for an all-parallel kernel.
-
-    The unit-stride axes of reads and writes are tiled; where they differ (transposes) both get a side long enough for whole memory sectors.
-    """
-    heaviest = max((a.unit_stride_reads + a.unit_stride_writes for a in axes), default=0)
-    # Small side inputs (a row's maximum, a bias) must not turn a streaming kernel into a transposing one.
-    unit = [i for i, a in enumerate(axes) if 8 * (a.unit_stride_reads + a.unit_stride_writes) > heaviest]
-    tile = [1] * len(axes)
-    elements = 2048 * 4 // max(element_bytes, 2)
-    if not axes:
-        return (), 1
-    main = max(range(len(axes)), key=lambda i: (axes[i].unit_stride_writes * 2 + axes[i].unit_stride_reads, i))
-    others = [i for i in unit if i != main]
-    if others:
-        second = max(others, key=lambda i: axes[i].unit_stride_reads + axes[i].unit_stride_writes)
-        for i in (main, second):
-            tile[i] = min(64, next_power_of_two(axes[i].size or 64))
-    else:
-        tile[main] = min(elements, next_power_of_two(axes[main].size or elements))
-        # Short rows: take several of them.
-        for i in reversed(range(main)):
-            room = elements // prod(tile)
-            if room > 1:
-                tile[i] = min(room, next_power_of_two(axes[i].size or room))
-                break
-    threads = max(spec.subgroup_size, min(usual_threads(spec), prod(tile) // 4))
-    return tuple(tile), max(1, threads // spec.subgroup_size)
-
-
-def halved(tile: tuple[int, ...], times: int) -> tuple[int, ...]:
-    """The tile with its longest side halved so many times, down to one element."""
-    found = list(tile)
-    for _ in range(times):
-        if found:
-            longest = max(range(len(found)), key=lambda i: found[i])
-            found[longest] = max(1, found[longest] // 2)
-    return tuple(found)

@@ -19,10 +19,11 @@ from treadle.ir.core import AffineMap, Attribute, SSAValue
 from treadle.machine import TargetSpec
 from treadle.plan.f32_split import ROUNDED
 from treadle.plan.form_times import Gathered
+from treadle.plan.pointwise_tiles import AxisShape
 from treadle.plan.reduction_parts import SplitReduction, split_reduction
 from treadle.plan.split_choices import SplitContraction
 from treadle.plan.split_parts import Parts, split_contraction
-from treadle.plan.tile_config import AxisShape, ContractionShape, ContractionTypes, contraction_types
+from treadle.plan.tile_config import ContractionShape, ContractionTypes, contraction_types
 from treadle.strategies.facts import OperationFacts, element_of_operand, shape_of
 
 LENGTHS: Final = tuple(1 << power for power in range(9, 25))

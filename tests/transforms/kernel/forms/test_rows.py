@@ -12,8 +12,8 @@ from treadle.ir.dialects import builtin
 from treadle.ir.text import parse_module
 from treadle.machine import target_spec
 from treadle.options import CompileOptions
+from treadle.plan.pointwise_tiles import AxisShape
 from treadle.plan.row_tiles import most_held, row_tiles
-from treadle.plan.tile_config import AxisShape
 from treadle.sim.check import check
 from treadle.sim.element_types import Array, storage_dtype
 from treadle.sim.program import run_program

@@ -8,7 +8,7 @@ from treadle.analysis.axis_traffic import axis_shape
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.kernel_problem import KernelProblem
 from treadle.plan.form_times import moving_seconds
-from treadle.plan.tile_config import halved, pointwise_tile
+from treadle.plan.pointwise_tiles import halved, pointwise_tile
 from treadle.records import dataclass
 from treadle.transforms.kernel.forms.form import Choice, FormConfig, Grid
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
