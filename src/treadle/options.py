@@ -79,8 +79,8 @@ class CompileOptions(ContractionOverrides):
     one is split unless its attribute asks for it.
     `attention`: "auto": two contractions with a softmax between them are one kernel where that is modelled to be faster; "always": wherever
     there is such a kernel; "off": only where `dispatch.group` attributes of the program say so.
-    `issue_turns`: "auto": two groups of warps that compute rows of one attention take turns at the matrix units where that is modelled to be
-    faster; "always": wherever they can; "off": nowhere.
+    `issue_turns`: "auto": two groups of warps that compute rows of one attention take turns at the matrix units where that is modelled to
+    be faster; "always": wherever they can; "off": nowhere.
     `overlap_launches`: kernels of one program start while the one before them ends, where the machine can (sm_90a).
 
     `tuned`: where all of these choices are the compiler's, use those that `treadle tune` measured for the same program and numerics on the

@@ -73,9 +73,8 @@ def test_roles_of_hopper(causal: bool, warps: int) -> None:
     assert sum(isinstance(op, tile.CopyOp) for op in producer.walk()) == 2 + warps // 4
     assert not any(isinstance(op, tile.LoadOp | tile.CopyOp) for op in consumer.walk())
     assert [op.holds_registers() for op in consumer.walk() if isinstance(op, tile.ContractOp)][-1]
-    assert sorted(op.slot_count() for op in kernel.walk() if isinstance(op, sync.MbarrierAllocOp)) == [1, 1, 2, 2, 2, 2] + [2] * (
-        warps // 8
-    )
+    turns = [2] * (warps // 8)
+    assert sorted(op.slot_count() for op in kernel.walk() if isinstance(op, sync.MbarrierAllocOp)) == [1, 1, 2, 2, 2, 2, *turns]
     for queries, keys, first in ((77, 131, 5), (1, 1, 0), (130, 63, 0), (65, 200, 64)):
         one = Problem(**SMALL, queries=queries, keys=keys, causal=causal, first=first)
         q, k, v = one.arrays(seed=keys)

@@ -5,13 +5,15 @@ kernel's `groups` and `num_warps`, shapes and layouts of tiles and buffers, plac
 alone: kernels of forms without roles, of one contraction or of contractions that do not read each other's results, of as many warps as one
 matrix instruction has; those whose warps share rows, or exchange them, which a remark says.
 
-Chained contractions (attention) leave the matrix units idle during what is computed between them. Two groups, each with its rows, fill these
-gaps for each other: where one's matrix instructions are issued behind the other's, its arithmetic comes under them (form-roles marks the
-loop, insert-sync orders the turns). Among warps of one group nothing could say so: they are one agent.
+Chained contractions (attention) leave the matrix units idle during what is computed between them. Two groups, each with its rows, fill
+these gaps for each other: where one's matrix instructions are issued behind the other's, its arithmetic comes under them (form-roles marks
+the loop, insert-sync orders the turns). Among warps of one group nothing could say so: they are one agent.
 
 *Why it is the same.* The highest bit of the warp's number leads either half of a tile on, along one dimension, or nowhere. So each
 group has a half of the tile, or all of it, and no operation that is let pass reads one half to compute the other.
 """
+
+from collections.abc import Sequence
 
 from treadle import remarks
 from treadle.dialects import pipe, tile
@@ -125,13 +127,13 @@ class _Division:
         for op in list(self.kernel.body.walk()):
             match op:
                 case tile.LoadOp():
-                    self._move(op, half_axis(op.results[0]), op.results[0])
+                    self._move(op, half_axis(op.results[0]), tile.tile_type(op.results[0]).get_shape())
                 case tile.StoreOp():
-                    self._move(op, half_axis(op.value), op.value)
+                    self._move(op, half_axis(op.value), tile.tile_type(op.value).get_shape())
                 case tile.CopyOp():
-                    self._move(op, self.axis_of(op.destination), op.destination)
+                    self._move(op, self.axis_of(op.destination), tile.memref_type(op.destination).get_shape())
                 case tile.CopyOutOp():
-                    self._move(op, self.axis_of(op.source), op.source)
+                    self._move(op, self.axis_of(op.source), tile.memref_type(op.source).get_shape())
                 case tile.IotaOp():
                     self._count_on(op)
                 case _:
@@ -146,16 +148,14 @@ class _Division:
         self.kernel.properties["groups"] = IntegerAttr(GROUPS, i64)
         self.kernel.properties["num_warps"] = IntegerAttr(num_warps(self.kernel) // GROUPS, self.kernel.num_warps.type)
 
-    def _move(self, op: tile.LoadOp | tile.StoreOp | tile.CopyOp | tile.CopyOutOp, axis: int | None, half: SSAValue) -> None:
+    def _move(self, op: tile.LoadOp | tile.StoreOp | tile.CopyOp | tile.CopyOutOp, axis: int | None, shape: Sequence[int]) -> None:
         """Let an access to an array begin where its group's half does."""
         if axis is None:
             return
-        extent = half.type.get_shape()[axis] // GROUPS  # type: ignore[attr-defined]
-        dim, places = tile.ints(op.dims)[axis], list(op.offsets)
-        index = IndexBuilder(Builder(InsertPoint.before(op)), {})
-        places[dim] = index.add(places[dim], self._first(extent))
-        first = next(at for at, operand in enumerate(op.operands) if operand is op.offsets[0])
-        op.operands[first + dim] = places[dim]
+        dim, index = tile.ints(op.dims)[axis], IndexBuilder(Builder(InsertPoint.before(op)), {})
+        moved = index.add(op.offsets[dim], self._first(shape[axis] // GROUPS))
+        ahead = list(op.operands).index(op.view) + 1  # the offsets follow the view
+        op.operands[ahead + dim] = moved
 
     def _first(self, extent: int) -> SSAValue:
         """Where the executing group's half begins."""
