@@ -1,4 +1,4 @@
-"""Warps of chained contractions that become groups, and their turns at the matrix units; see tests/language/test_attention.py for results."""
+"""Warps of chained contractions that become groups, and their turns at the matrix units (results: tests/language/test_attention.py)."""
 
 from typing import Any
 
@@ -8,10 +8,10 @@ from language.attention_problems import Problem
 
 import treadle
 import treadle.language as tl
-from treadle.targets.registry import backend
 from treadle.dialects import pipe, sync, tile
 from treadle.ir.dialects import builtin, scf
 from treadle.options import CompileOptions
+from treadle.targets.registry import backend
 
 TURNS = CompileOptions(issue_turns="always")
 
