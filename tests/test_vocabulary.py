@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from test_layers import SOURCE, module_name
 
-ROOMS = ("dialects", "analysis", "plan", "transforms", "verify", "sim", "timeline")
+ROOMS = ("layout", "dialects", "analysis", "plan", "transforms", "verify", "sim", "timeline")
 WORDS = (
     # vendors, their systems and their tools
     *("nvidia", "amd", "cuda", "hip", "rocm", "ptx", "ptxas", "sass", "hopper", "cdna", "rdna", "[hb][12]00", "mi300x?"),

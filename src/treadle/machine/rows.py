@@ -5,7 +5,7 @@ Sources: vendor ISA manuals and programming guides; figures measured on an H200 
 
 from functools import partial
 
-from treadle.layout import fragments
+from treadle.machine import fragments
 from treadle.machine.products import default_product
 from treadle.machine.queues import Queue, WaitField
 from treadle.machine.spec import BulkTensorCopy, FragmentLayouts, MatrixInstruction, OperandSpace, RegisterMoves, SharedBanks, TargetSpec

@@ -15,7 +15,7 @@ OperandSpace = Literal["shared", "registers"]
 
 @dataclass(frozen=True, slots=True)
 class FragmentLayouts:
-    """The register layouts that one instruction prescribes (layout/fragments.py): of the accumulator (m, n) for a width n, and of A (m, k)
+    """The register layouts that one instruction prescribes (machine/fragments.py): of the accumulator (m, n) for a width n, and of A (m, k)
     and B (k, n) where they may come from registers.
     """
 
