@@ -1,6 +1,7 @@
 """Tiles that many matrix instructions compute: an operand's layout from that of one instruction (machine/fragments.py)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import product
 
 from treadle.errors import InternalError
@@ -8,6 +9,7 @@ from treadle.layout.bits import Coordinates, log2_exact, odd_part, pack, power_o
 from treadle.layout.tile_layout import Bases, TileLayout
 
 
+@lru_cache(maxsize=256)
 def packed(fragment: TileLayout, k_dim: int, steps: int) -> TileLayout:
     """An operand of `steps` instructions (a power of two) along k, of which each lane holds neighbours along k, which a whole instruction's
     k would lie between otherwise. Instruction i takes registers i * r to (i + 1) * r - 1 of each lane, r as in `fragment`: it sums over
@@ -81,9 +83,16 @@ def instruction_grid(tile: TileLayout, instruction: TileLayout) -> Coordinates:
     return tuple(side // step for side, step in zip(tile.shape, instruction_step(tile, instruction), strict=True))
 
 
-def instruction_registers(tile: TileLayout, instruction: TileLayout, position: Sequence[int]) -> tuple[int, ...]:
+@lru_cache(maxsize=256)
+def _register_of(tile: TileLayout) -> Mapping[int, int]:
+    """The register of thread 0 that holds what is at packed coordinates."""
+    return {key: register for register, key in enumerate(tile.register_keys())}
+
+
+@lru_cache(maxsize=4096)
+def instruction_registers(tile: TileLayout, instruction: TileLayout, position: Coordinates) -> tuple[int, ...]:
     """Registers of `tile` that are the operand of the instruction at `position` of `instruction_grid`, in the operand's order."""
-    where = {key: register for register, key in enumerate(tile.register_keys())}
+    where = _register_of(tile)
     start = pack([at * step for at, step in zip(position, instruction_step(tile, instruction), strict=True)])
     return tuple(where[start + key] for key in instruction.register_keys())
 
