@@ -40,7 +40,7 @@ STEPS_IN_FLIGHT = "steps_in_flight"
 """Attribute of a loop within a role: so many steps' matrix instructions (0 or 1) may still run when the next step's are issued."""
 
 FILLS_IN_FLIGHT = "fills_in_flight"
-"""Attribute of a loop within a role whose threads copy: so many steps' copies may still be under way when the next step's are issued; the
+"""Attribute of a loop within a role whose threads copy: so many steps' copies may still be in flight when the next step's are issued; the
 slots of a step are handed over so many steps later, the last ones behind the loop."""
 
 

@@ -242,7 +242,7 @@ class TargetSpec:
 
     @property
     def copies_fill_slots(self) -> bool:
-        """Whether lanes' copies fill shared memory as wide as loads go, so that no registers hold what is under way."""
+        """Whether lanes' copies fill shared memory as wide as loads go, so that no registers hold what is in flight."""
         queue = self.queue_for("copy_in")
         return queue is not None and bool(queue.lane_bytes) and queue.lane_bytes[0] >= self.max_vector_bytes
 

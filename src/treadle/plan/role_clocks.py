@@ -33,7 +33,7 @@ from treadle.plan.role_tiles import (
 from treadle.plan.small_m import limited
 
 TWO_UNDER_WAY = 4
-"""Slots of a ring of which threads keep two under way at least."""
+"""Slots of a ring of which threads keep two in flight at least."""
 NEAR = 6
 """How two limits of a step add up where they are near one another (see `limited`)."""
 
@@ -276,7 +276,7 @@ class _TileModel:
         copies = limited(copies, (self.rates.ring_clocks + copies) / ahead, NEAR)
         if not self.copies.threads:
             return arithmetic, copies
-        # Half of the ring is under way: the wait for one slot alone is hidden by no other.
+        # Half of the ring is in flight: the wait for one slot alone is hidden by no other.
         threads = self.copies.threads + (self.rates.held_ring_clocks if self.tile.num_stages < TWO_UNDER_WAY else 0)
         return arithmetic, limited(copies, threads, NEAR)
 

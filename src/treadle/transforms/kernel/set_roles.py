@@ -75,7 +75,7 @@ def role_plan(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[RolePlan, list[s
         )
     plan = fitting_plan(kernel, wanted, spec)
     if not all(through_registers(copy, spec) for copy in threads_copies(kernel)):
-        # Half of the ring is under way, half is there: consumers never wait for a copy that was issued last.
+        # Half of the ring is in flight, half is there: consumers never wait for a copy that was issued last.
         plan = plan._replace(fills_in_flight=plan.num_stages // 2)
     if plan.num_stages < 2:  # the slot that a step keeps is the one that the next step waits for
         plan = plan._replace(steps_in_flight=0)
