@@ -6,6 +6,7 @@ import pytest
 from transforms.role_kernels import kernel_of, mixed_kernel
 
 from treadle.dialects import pipe, sync, tile
+from treadle.dialects.agents import roles_of
 from treadle.ir.core import Block, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.options import CompileOptions
@@ -41,6 +42,18 @@ def test_schedules_of_roles(name: str, m: int, n: int, k: int) -> None:
         tile=(64, 64, 64), warps=(4, 1), consumer_warpgroups=3 - turns, num_stages=3, ping_pong=turns, steps_in_flight=pending
     )
     check(kernel_of(m, n, k, options, deferred_store=name == "late"), m, n, k)
+
+
+@pytest.mark.parametrize(("m", "n", "k"), SHAPES)
+@pytest.mark.parametrize("late", [False, True])
+def test_three_groups_of_a_tile(m: int, n: int, k: int, late: bool) -> None:
+    """They have the registers that the producer leaves."""
+    options = CompileOptions(tile=(64, 96, 64), warps=(4, 1), consumer_warpgroups=3, num_stages=3)
+    kernel = kernel_of(m, n, k, options, deferred_store=late)
+    (roles,) = (op for op in kernel.walk() if isinstance(op, pipe.RolesOp))
+    producer, consumer = (role.registers for role in roles_of(roles))
+    assert (producer + 3 * consumer) * 128 <= 65536 < (producer + 3 * (consumer + 8)) * 128
+    check(kernel, m, n, k)
 
 
 @pytest.mark.parametrize("turns", [1, 2])
