@@ -1,8 +1,6 @@
 """Register layouts of a contraction's accumulator and operands over the workgroup's warp grid. Pure, no IR."""
 
-from collections.abc import Sequence
 from functools import lru_cache
-from itertools import zip_longest
 
 from treadle.errors import InternalError
 from treadle.layout import fragments
@@ -84,13 +82,6 @@ def _lane_grid(lanes: int, rows: int, columns: int) -> tuple[int, int]:
     return along_m, along_n
 
 
-def _in_turn(one: Sequence[tuple[int, ...]], other: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """The bases of two sides in turn: lanes next to one another read the same of one side, and those after them of the other, so that
-    wide reads of either are served for two groups of lanes at once.
-    """
-    return [basis for pair in zip_longest(one, other) for basis in pair if basis is not None]
-
-
 @lru_cache(maxsize=256)
 def multiply_add_layouts(m: int, n: int, warps_m: int, warps_n: int, lanes: int, k_step: int) -> ContractLayouts:
     """Layouts for multiply-adds of the vector units: every thread holds micro tiles of 4 x 4.
@@ -111,7 +102,7 @@ def multiply_add_layouts(m: int, n: int, warps_m: int, warps_n: int, lanes: int,
     register = [*take(1, micro[1]), *take(0, micro[0])]
     # The warp grid is asked for, but lanes come first in each dimension so that a warp covers neighbouring columns.
     grid_m, grid_n = _lane_grid(lanes, max(1, sides.left[0] // warps_m), max(1, sides.left[1] // warps_n))
-    lane = sides.padded(_in_turn(take(1, grid_n), take(0, grid_m)), log2_exact(lanes))
+    lane = sides.padded([*take(1, grid_n), *take(0, grid_m)], log2_exact(lanes))
     warp = (*sides.padded(take(0, warps_m), log2_exact(warps_m)), *sides.padded(take(1, warps_n), log2_exact(warps_n)))
     register += [*take(1, sides.left[1]), *take(0, sides.left[0])]
     accumulator = TileLayout(tuple(register), lane, warp, (odd_part(m), odd_part(n)))
