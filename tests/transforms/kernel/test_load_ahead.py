@@ -49,8 +49,8 @@ def test_scales_are_loaded_a_step_ahead(k: int) -> None:
     before = loads(loop_of(kernel))
     assert carried(kernel) == len(before) == 2
     loop = loop_of(kernel)
-    (places,) = {index for load in loads(loop) for index in load.offsets if index.owner is not None and isinstance(index.owner, arith.MinSIOp)}
-    last = places.owner.operands[1].owner
+    (place,) = {index.owner for load in loads(loop) for index in load.offsets if isinstance(index.owner, arith.MinSIOp)}
+    last = place.operands[1].owner
     assert isinstance(last, arith.ConstantOp) and last.value.value.data == k // 128 - 1, "never beyond the last step's"
     assert all(isinstance(value.owner, tile.LoadOp) for value in loop.iter_args[-2:])
 
