@@ -209,6 +209,8 @@ MAX_PLAIN_ACCUMULATOR_REGISTERS = 192
 
 MANY_GROUPS = 3
 """Groups of consumers that leave each fewer registers than it may hold accumulators."""
+MANY_GROUPS_STEP = 32
+"""Widths of their tiles."""
 BESIDE_PROMOTED, BESIDE_PLAIN, BESIDE = 24, 56, 72
 """Registers of a thread beside its accumulators: where they are held twice, where they leave as they are, and beside an epilogue."""
 
@@ -242,12 +244,14 @@ def held_forms(problem: RoleProblem, spec: TargetSpec) -> Iterator[RoleTile]:
         may_be_large = problem.is_plain and problem.parts == 1 and (sets > 1 or m > row.m)
         most = MAX_PLAIN_ACCUMULATOR_REGISTERS if may_be_large else MAX_ACCUMULATOR_REGISTERS
         most = MAX_CROWDED_ACCUMULATOR_REGISTERS if problem.is_crowded else most
-        most = most if warpgroups < MANY_GROUPS else min(most, _left_registers(problem, warpgroups, spec))
+        if warpgroups >= MANY_GROUPS:
+            rows = problem.shape.m
+            most = 0 if rows is not None and rows <= 2 * m else min(most, _left_registers(problem, warpgroups, spec))
         for n in range(row.n, 31, -16):
             accumulators = m * n * problem.shape.root_count // threads
             if n % row.n_step or n % problem.n_step or accumulators > most:
                 continue
-            if sets > 1 and n % PING_PONG_STEP:
+            if n % (PING_PONG_STEP if sets > 1 else MANY_GROUPS_STEP if warpgroups >= MANY_GROUPS else 1):
                 continue
             if problem.promoted and 2 * accumulators > min(PROMOTED_REGISTERS, most):
                 continue
@@ -320,11 +324,12 @@ def in_clusters(tile: RoleTile, problem: RoleProblem, spec: TargetSpec, *, at_on
         for count in (PAIR, 2 * PAIR) if is_cut else ():
             if not _has_parts(tile.m if side == "a" else tile.n, problem.operands[side == "b"].along_k, count, spans):
                 continue
-            rows = raster(tile, problem.shape, spec, UNEVEN_RASTERS) if side == "a" else max(count, tile.group_m)
+            rows = 1 if side == "a" else max(count, tile.group_m)
             each = replace(tile, cluster=count, group_m=rows, deferred_store=False)
             is_together = count == PAIR or not at_once or tile_count(each, problem.shape) <= clustered_units(count, spec)
             if is_together and shared_operand(each, problem.shape) == side:
-                found.append(each)
+                walks = at_once and side == "a"
+                found.append(replace(each, group_m=raster(tile, problem.shape, spec, UNEVEN_RASTERS)) if walks else each)
     return tuple(found)
 
 
