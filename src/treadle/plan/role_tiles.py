@@ -359,12 +359,10 @@ def defers_stores(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> boo
     swizzles = spec.bulk_tensor.swizzle_bytes if spec.bulk_tensor is not None else ()
     if tile.ping_pong > 1 or tile.m > problem.row.m or problem.promoted or not problem.may_be_deferred:
         return False
-    written, threads = [result for result in problem.results if not result.is_read], tile.warps * spec.subgroup_size
-    held = sum(result.element_bytes for result in written) * tile.m * tile.n // threads
     if tile.consumer_warpgroups >= MANY_GROUPS:
-        accumulators = tile.m * tile.n * problem.shape.root_count // threads
-        if accumulators + held // WORD_BYTES > _left_registers(problem, tile.consumer_warpgroups, spec):
-            return False
+        return False
+    written = [result for result in problem.results if not result.is_read]
+    held = sum(result.element_bytes for result in written) * tile.m * tile.n // (tile.warps * spec.subgroup_size)
     most = DEFERRED_BYTES if len(written) == len(problem.results) else DEFERRED_BYTES_BESIDE_READS
     fits = held <= most and all(box_widths(tile.n, result.element_bytes, swizzles) for result in written)
     return fits and problem.shape.tiles(tile.rows, tile.n) > spec.compute_units
@@ -394,7 +392,8 @@ def shared_operand(tile: RoleTile, shape: ContractionShape) -> Literal["", "a", 
     count_m, count_n = -(-shape.m // tile.rows), -(-shape.n // tile.n)
     if count_n > 1 and (tile.group_m % tile.cluster or count_m == 1):
         return "a" if count_n % tile.cluster == 0 or shape.n % tile.n else ""
-    return "b" if count_m > 1 and (count_m % tile.cluster == 0 or shape.m % tile.rows) else ""
+    walks_whole = tile.group_m % tile.cluster == 0
+    return "b" if walks_whole and count_m > 1 and (count_m % tile.cluster == 0 or shape.m % tile.rows) else ""
 
 
 def tile_count(tile: RoleTile, shape: ContractionShape) -> int:

@@ -1,8 +1,8 @@
 """load-ahead: what consumers load beside the ring in every step is loaded one step ahead.
 
 Level: tile. Reads: loops of roles that contract; the effects of the kernel. Writes: loops that carry what they load; `tile.load` at the
-next step's place. Leaves alone: loops of other kernels (set-pipeline decides about those), loops that may make no step; loads of memory that the
-kernel writes, at places that depend on more than the step, and of more than a few registers.
+next step's place. Leaves alone: loops of other kernels (set-pipeline decides about those), loops that may make no step; loads of memory
+that the kernel writes, at places that depend on more than the step, and of more than a few registers.
 
 Such loads are the scales of a block of a scaled contraction: a step waits for its own longer than for its matrix instructions. What the
 loaded values are first put together with is computed ahead of the next loads, so that these may go to the same registers.

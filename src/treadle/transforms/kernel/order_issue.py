@@ -8,8 +8,8 @@ D1 = a b; f(D1); D2 = c d; g(D2) becomes D1 = a b; D2 = c d; f(D1); g(D2): inser
 overlaps the second. Both accumulators are alive together then, so it is done only where the registers suffice.
 
 Loads, and arithmetic on them or on those of the step before (the scales of a step's accumulators), move down behind the matrix
-instructions of their role that do not read them. They run under the instructions then. Ahead of them they would be waited for, for insert-sync makes the instructions wait for
-their operands, and no assembler moves anything across that.
+instructions of their role that do not read them. They run under the instructions then. Ahead of them they would be waited for, for
+insert-sync makes the instructions wait for their operands, and no assembler moves anything across that.
 
 Bulk stores: one moves down behind the local stores of the next, so that one fence, one barrier and one group serve both.
 """
