@@ -77,6 +77,7 @@ _H200_RATES = Rates(
         step_clocks=229,
         wait_clocks=92.4,
         power_factor=0.135,
+        promoting_clocks=260,
         tall_factor=1.02,
         tile_overhead=369,
         epilogue_clocks=0.0389,

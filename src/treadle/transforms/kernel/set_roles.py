@@ -135,9 +135,13 @@ def _registers(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[int, int]:
     moves = spec.register_moves
     if moves is None:
         return 0, 0
+    producer, consumer = moves.index_split if kernel.symbol_names() else moves.split
     if copies := threads_copies(kernel):
-        return moves.shift_split if any(through_registers(copy, spec) for copy in copies) else moves.copy_split
-    return moves.index_split if kernel.symbol_names() else moves.split
+        producer, consumer = moves.shift_split if any(through_registers(copy, spec) for copy in copies) else moves.copy_split
+    asked = asked_roles(kernel)
+    computing = asked.num_warps * asked.groups * asked.ping_pong
+    left = (spec.registers_per_unit // spec.subgroup_size - producer * moves.warps) // computing
+    return producer, min(consumer, left // moves.granule * moves.granule)
 
 
 @register_pass
