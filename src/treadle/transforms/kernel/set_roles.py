@@ -94,6 +94,7 @@ def chain_plan(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[RolePlan | None
     without = {"ping-pong": asked.ping_pong > 1, "deferred stores": asked.deferred_store, "clusters": asked.cluster > 1}
     producer, consumer = _shared_registers(kernel, spec)
     plan = RolePlan(wanted, 1, _chained_steps(kernel, asked.workgroups, consumer, spec), producer, consumer, asked.workgroups)
+    plan = plan._replace(issue_turns=int(plan.steps_in_flight > 0 and kernel.group_count() > 1))
     stages = fitting_stages(kernel, plan, spec)
     cut = [f"no {name}: contractions read each other's results" for name, is_asked in without.items() if is_asked]
     if 0 < stages < wanted:
