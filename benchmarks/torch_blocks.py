@@ -36,6 +36,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tiny", action="store_true", help="small blocks on the simulator")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="so many processes: they compile side by side and measure in turn")
+    parser.add_argument("--turns", type=Path, metavar="FILE", help="with --jobs: other runs that name this file take turns with this one")
     parser.add_argument("--deadline", type=float, default=0, metavar="SECONDS", help="begin no block after so many")
     parser.add_argument("--compile", action="store_true", help="also compile in fresh processes, with caches empty and full")
     parser.add_argument("--report", action="store_true", help="print each block's report: regions with modelled and measured times")
