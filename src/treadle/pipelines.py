@@ -24,6 +24,7 @@ from treadle.transforms.kernel.hoist_guarded_loops import HoistGuardedLoopsPass
 from treadle.transforms.kernel.hoist_loads import HoistLoadsPass
 from treadle.transforms.kernel.insert_sched_fences import InsertSchedFencesPass
 from treadle.transforms.kernel.insert_sync import InsertSyncPass
+from treadle.transforms.kernel.load_ahead import LoadAheadPass
 from treadle.transforms.kernel.load_in_bulk import LoadInBulkPass
 from treadle.transforms.kernel.lower_arrivals import LowerArrivalsPass
 from treadle.transforms.kernel.lower_layout_conversions import LowerLayoutConversionsPass
@@ -245,6 +246,7 @@ def unproven_schedule_passes(options: CompileOptions | None = None, spec: Target
         FormRolesPass(),  # whatever it clones and drops is cleaned up next
         CsePass(),  # layouts make equal constants and loads distinct values; join those that agreed
         DcePass(),  # what only the old forms used
+        LoadAheadPass(),  # roles say who waits for what; the ring's own copies are ahead by themselves
         *pipelining_passes(stages),
         AllocateSharedPass(),  # every buffer is known now; what shares bytes is a hazard insert-sync must see
         SetStagesPass(),  # fragments and layouts say what each piece costs

@@ -75,7 +75,7 @@ def role_plan(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[RolePlan, list[s
         )
     plan = fitting_plan(kernel, wanted, spec)
     if not all(through_registers(copy, spec) for copy in threads_copies(kernel)):
-        # Half of the ring is under way, half is there: consumers never wait for a copy that was issued last.
+        # Half of the ring is in flight, half is there: consumers never wait for a copy that was issued last.
         plan = plan._replace(fills_in_flight=plan.num_stages // 2)
     if plan.num_stages < 2:  # the slot that a step keeps is the one that the next step waits for
         plan = plan._replace(steps_in_flight=0)
@@ -137,9 +137,13 @@ def _registers(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[int, int]:
     moves = spec.register_moves
     if moves is None:
         return 0, 0
+    producer, consumer = moves.index_split if kernel.symbol_names() else moves.split
     if copies := threads_copies(kernel):
-        return moves.shift_split if any(through_registers(copy, spec) for copy in copies) else moves.copy_split
-    return moves.index_split if kernel.symbol_names() else moves.split
+        producer, consumer = moves.shift_split if any(through_registers(copy, spec) for copy in copies) else moves.copy_split
+    asked = asked_roles(kernel)
+    computing = asked.num_warps * asked.groups * asked.ping_pong
+    left = (spec.registers_per_unit // spec.subgroup_size - producer * moves.warps) // computing
+    return producer, min(consumer, left // moves.granule * moves.granule)
 
 
 @register_pass

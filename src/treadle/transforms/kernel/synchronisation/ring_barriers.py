@@ -3,7 +3,7 @@
 Who fills a slot waits until the readers of the round before have handed it back. Bulk copies signal the full barrier themselves, once the
 bytes are announced. Threads that fill a slot, or copies that threads wait for, owe it to its readers from the last write on. Who reads a
 slot waits until it is full, and owes it to who fills it from the last access on. What is owed is handed over by the walk of
-`sync_flow.py`, where the accesses are known to be over. Slots that threads copy while those before are still under way are handed over as
+`sync_flow.py`, where the accesses are known to be over. Slots that threads copy while those before are still in flight are handed over as
 many steps later as the loop says (`late_fills.py`).
 """
 
