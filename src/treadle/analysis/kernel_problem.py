@@ -268,8 +268,7 @@ class KernelProblem:
         """How A and B lie in memory; of several contractions, those of the first."""
         first = {a.input_number: a for a in reversed(self.nest.accesses) if a.input_number >= 0}
         a, b = first[self.kind.lhs], first[self.kind.rhs]
-        line = self.spec.line_bytes
-        return operand_rows(self.nest, a, "m", line), operand_rows(self.nest, b, "n", line)
+        return operand_rows(self.nest, a, "m", self.spec), operand_rows(self.nest, b, "n", self.spec)
 
     @cached_property
     def small_side(self) -> SmallSide | str:

@@ -1,10 +1,12 @@
 """Register layouts of a contraction's accumulator and operands over the workgroup's warp grid. Pure, no IR."""
 
+from dataclasses import replace
 from functools import lru_cache
 
 from treadle.errors import InternalError
 from treadle.layout import fragments
 from treadle.layout.bits import log2_exact, odd_part
+from treadle.layout.interleaving import interleaved
 from treadle.layout.tile_layout import Bases, TileLayout
 from treadle.machine import MatrixInstruction
 from treadle.plan.layout_choice import Sides
@@ -27,6 +29,13 @@ class ContractLayouts:
     b: TileLayout | None
     k_step: int
     c: TileLayout | None = None
+
+    def with_rows(self, apart: int) -> "ContractLayouts":
+        """The same with the rows of A, and so of the accumulators, interleaved."""
+        if apart == 1:
+            return self
+        a = None if self.a is None else interleaved(self.a, 0, apart)
+        return replace(self, accumulator=interleaved(self.accumulator, 0, apart), a=a)
 
 
 def _width(row: MatrixInstruction, per_group: int) -> int:

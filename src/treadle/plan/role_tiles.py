@@ -88,11 +88,12 @@ class ResultShape:
 @dataclass(frozen=True, slots=True)
 class OperandRows:
     """How an operand lies in memory: whether its rows are contiguous along k, and what they are apart by multiples of (see
-    `ResultShape.pitch_bytes`).
+    `ResultShape.pitch_bytes`). `in_order`: they are copied to where they belong, not by their remainders (`layout/interleaving.py`).
     """
 
     along_k: bool = True
     pitch_bytes: int = 128
+    in_order: bool = True
 
 
 def box_widths(columns: int, element_bytes: int, swizzles: Sequence[int]) -> tuple[int, ...] | None:
@@ -291,7 +292,8 @@ def in_clusters(tile: RoleTile, problem: RoleProblem, spec: TargetSpec, *, at_on
     """The tile for clusters that fetch an operand once of which rows begin inside requests of the cache: others gain nothing. Of more than
     two workgroups only where all clusters begin at once, unless that is not asked (`at_once`).
     """
-    cut = [rows.pitch_bytes % REQUEST_BYTES != 0 and not piece for rows, piece in zip(problem.operands, problem.piece_bytes, strict=True)]
+    pairs = zip(problem.operands, problem.piece_bytes, strict=True)
+    cut = [rows.pitch_bytes % REQUEST_BYTES != 0 and rows.in_order and not piece for rows, piece in pairs]
     if problem.parts > 1 or not any(cut) or not problem.has_like_tiles:
         return ()
     found: list[RoleTile] = []
