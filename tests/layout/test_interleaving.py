@@ -62,4 +62,4 @@ def test_results_have_the_rows_of_a(apart: int) -> None:
 def test_blocks_have_whole_periods() -> None:
     assert [block_rows(64, apart) for apart in (1, 2, 4, 8, 16)] == [64, 64, 64, 64, 0]
     assert [block_rows(96, apart) for apart in (2, 4, 8)] == [32, 32, 0]
-    assert block_rows(128, 16) == 0
+    assert [block_rows(rows, 8) for rows in (256, 512, 192)] == [256, 256, 64]

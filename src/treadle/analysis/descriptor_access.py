@@ -6,6 +6,7 @@ as its rows are aligned.
 
 from collections.abc import Sequence
 from math import gcd
+from typing import Final
 
 from treadle.analysis.contraction_axes import is_one_step, main_axis
 from treadle.analysis.convolution import Image
@@ -18,7 +19,7 @@ from treadle.analysis.shares import unshared
 from treadle.dialects.dispatch import ANY_SIZE
 from treadle.ir.builtin import element_of
 from treadle.ir.core import SSAValue
-from treadle.layout.interleaving import BLOCK_ROWS, block_rows
+from treadle.layout.interleaving import block_rows
 from treadle.machine.spec import BulkTensorCopy, TargetSpec
 from treadle.plan.block_bounds import in_whole_steps
 from treadle.plan.expr import Expr, constant
@@ -27,6 +28,9 @@ from treadle.plan.role_tiles import OperandRows, ResultShape
 from treadle.plan.staging import interleaving_of
 from treadle.plan.tile_config import ContractionTypes
 from treadle.records import dataclass
+
+LEAST_ROWS: Final = 64
+"""Of a tile along k whose rows come by their remainders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +185,8 @@ def _alignment_refusal(nest: LoopNest, access: Access, rules: BulkTensorCopy) ->
 
 def rows_apart(nest: LoopNest, access: Access, own: str, rules: BulkTensorCopy, *, any_major: bool = False) -> int:
     """Every how many of an operand's rows begin as descriptors want it, where one for the rows of each remainder brings them to roles; 1
-    where one brings all, 0 where none do. Instructions read A along k so; `any_major`: threads read either operand, whatever its rows are
-    along. `own`: "m" or "n", whichever it has.
+    where one brings all, 0 where none do. Instructions read rows along k so; `any_major`: threads read them, whatever they are along.
+    `own`: "m" or "n", whichever it has.
     """
     size, along_k = element_bytes(access.element), not _lies_along(nest, access, own)
     if _alignment_refusal(nest, access, rules) is None:
@@ -190,10 +194,10 @@ def rows_apart(nest: LoopNest, access: Access, own: str, rules: BulkTensorCopy, 
     axis = nest.axes[main_axis(nest, own if along_k else "k")]
     pitch, rows, cut = nest.stride_along(access, axis), axis.bound.as_int(), access.cut_along(axis.dims)
     stride = pitch.as_int()
-    if not (any_major or (along_k and own == "m")) or stride is None or rows is None or access.corners:
+    if not (any_major or along_k) or stride is None or rows is None or access.corners:
         return 0
     apart = interleaving_of(stride * size, rules)
-    if apart == 1 or rows < apart or not block_rows(BLOCK_ROWS if along_k else rules.swizzle_bytes[0] // size, apart):
+    if apart == 1 or rows < apart or not block_rows(LEAST_ROWS if along_k else rules.swizzle_bytes[0] // size, apart):
         return 0
     if cut is not None and (along_k or cut.start.divisor() % apart):  # rows of a list's groups begin anywhere, parts at whole steps
         return 0
@@ -225,8 +229,8 @@ def operand_rows(nest: LoopNest, access: Access, own: str, spec: TargetSpec) -> 
     """How an operand's rows lie in memory. `own`: "m" or "n", whichever it has."""
     size, rules = element_bytes(access.element), spec.bulk_tensor
     pitch = gcd(spec.line_bytes, *(pitch.divisor() * size for pitch in _pitches(nest, access)))
-    in_order = rules is None or rows_apart(nest, access, own, rules) <= 1
-    return OperandRows(not _lies_along(nest, access, own), pitch, in_order)
+    apart = 1 if rules is None else max(1, rows_apart(nest, access, own, rules))
+    return OperandRows(not _lies_along(nest, access, own), pitch, apart)
 
 
 def beyond_descriptors(nest: LoopNest, access: Access, rules: BulkTensorCopy) -> str | None:

@@ -246,13 +246,16 @@ class KernelProblem:
         # An operand that is contiguous along n is copied and read in whole rows of a swizzle.
         n_axis = nest.axes[main_axis(nest, "n")]
         along_n = any(nest.stride_along(a, n_axis) == constant(1) for a in nest.accesses if a.input_number == self.kind.rhs)
-        n_step = spec.slot_row_bytes // operand_bytes if along_n else row.n_step
+        n_step = replace(self.operands[1], along_k=not along_n).step(row, spec.slot_row_bytes // operand_bytes)
         # Bounds and addresses of runtime sizes take registers; so do threads that copy.
         pieces = self.copies.piece_bytes
         fixed, plain = self.is_fixed and not any(pieces), is_plain(nest)
         # Before the first tile the place of a deferred store is behind the end of an array, along columns.
         steps_known = shape.n is not None and all(axis.size.is_constant for axis in nest.axes if axis.is_reduction)
-        may_defer = self.may_take_turns and steps_known and (fixed or plain) and not any(pieces)
+        # Columns by their remainders are a tile's whole width, of which no box is in one place.
+        if self.operands[1].apart > 1:
+            results = tuple(replace(result, in_bulk=result.in_bulk and result.is_read) for result in results)
+        may_defer = self.may_take_turns and steps_known and (fixed or plain) and not any(pieces) and self.operands[1].apart == 1
         deferred = may_defer and all(result.in_bulk for result in results)
         known = RoleProblem(row, shape, operand_bytes, results, n_step, self.is_promoted, fixed and plain, may_be_deferred=deferred)
         crowded = any(pieces) and bool(dispatch.texts(nest.kernel.symbols))

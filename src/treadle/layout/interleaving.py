@@ -16,8 +16,8 @@ from treadle.layout.tile_layout import TileLayout
 
 _Layout = TypeVar("_Layout", SharedLayout, TileLayout)
 
-BLOCK_ROWS = 64
-"""The most rows of a block: those of one warpgroup's instruction."""
+BLOCK_ROWS = 256
+"""The most rows of a block."""
 PERIOD_ROWS = 8
 """After so many rows a swizzle repeats: the rows of one remainder are whole periods."""
 

@@ -30,12 +30,12 @@ class ContractLayouts:
     k_step: int
     c: TileLayout | None = None
 
-    def with_rows(self, apart: int) -> "ContractLayouts":
-        """The same with the rows of A, and so of the accumulators, interleaved."""
-        if apart == 1:
+    def with_interleaved(self, of_a: int, of_b: int) -> "ContractLayouts":
+        """The same with the rows of A, and the columns of B, interleaved, and so those of the accumulators."""
+        if of_a == of_b == 1:
             return self
-        a = None if self.a is None else interleaved(self.a, 0, apart)
-        return replace(self, accumulator=interleaved(self.accumulator, 0, apart), a=a)
+        a = None if self.a is None else interleaved(self.a, 0, of_a)
+        return replace(self, accumulator=interleaved(interleaved(self.accumulator, 0, of_a), 1, of_b), a=a)
 
 
 def _width(row: MatrixInstruction, per_group: int) -> int:

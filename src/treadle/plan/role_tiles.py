@@ -5,6 +5,7 @@ from dataclasses import replace
 from math import inf
 from typing import Literal
 
+from treadle.layout.interleaving import PERIOD_ROWS
 from treadle.machine.spec import MatrixInstruction, TargetSpec
 from treadle.plan.cache_requests import REQUEST_BYTES
 from treadle.plan.mixed_widths import MixedWidths, mixed_widths, narrow_widths
@@ -88,12 +89,18 @@ class ResultShape:
 @dataclass(frozen=True, slots=True)
 class OperandRows:
     """How an operand lies in memory: whether its rows are contiguous along k, and what they are apart by multiples of (see
-    `ResultShape.pitch_bytes`). `in_order`: they are copied to where they belong, not by their remainders (`layout/interleaving.py`).
+    `ResultShape.pitch_bytes`). `apart`: they are copied by so many remainders (`layout/interleaving.py`), 1: to where they belong.
     """
 
     along_k: bool = True
     pitch_bytes: int = 128
-    in_order: bool = True
+    apart: int = 1
+
+    def step(self, row: MatrixInstruction, span: int) -> int:
+        """What the columns of a tile are a multiple of where they are these rows: instructions' widths, whole spans of a swizzle (elements)
+        where they lie along them, whole blocks of remainders.
+        """
+        return span if not self.along_k else max(row.n_step, PERIOD_ROWS * self.apart) if self.apart > 1 else row.n_step
 
 
 def box_widths(columns: int, element_bytes: int, swizzles: Sequence[int]) -> tuple[int, ...] | None:
@@ -293,7 +300,7 @@ def in_clusters(tile: RoleTile, problem: RoleProblem, spec: TargetSpec, *, at_on
     two workgroups only where all clusters begin at once, unless that is not asked (`at_once`).
     """
     pairs = zip(problem.operands, problem.piece_bytes, strict=True)
-    cut = [rows.pitch_bytes % REQUEST_BYTES != 0 and rows.in_order and not piece for rows, piece in pairs]
+    cut = [rows.pitch_bytes % REQUEST_BYTES != 0 and rows.apart == 1 and not piece for rows, piece in pairs]
     if problem.parts > 1 or not any(cut) or not problem.has_like_tiles:
         return ()
     found: list[RoleTile] = []

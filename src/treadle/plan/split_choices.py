@@ -1,7 +1,6 @@
 """The ways to compute a contraction and its parts, as the choice of a split sees them: modelled times of all kernel forms. No IR."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import lru_cache
 from math import inf
 from typing import NamedTuple
@@ -74,12 +73,18 @@ class SplitContraction:
         sizes = self.a_bytes, self.b_bytes
         if to_split:
             return _pieces(self.lying_rows, sizes, self.remainders, spec)
-        of_a = self.remainders[0] if self.along_k[0] and not in_order else 0
-        return _pieces(self.copied_rows, sizes, (of_a, 0), spec)
+        of_a, of_b = (count if along and not in_order else 0 for count, along in zip(self.remainders, self.along_k, strict=True))
+        return _pieces(self.copied_rows, sizes, (of_a, of_b), spec)
 
-    def in_order(self, spec: TargetSpec) -> bool:
-        """Whether descriptors bring A's rows, if they do, to where they belong."""
-        return self.piece_bytes(spec) == self.piece_bytes(spec, in_order=True)
+    def apart(self, spec: TargetSpec) -> tuple[int, int]:
+        """By how many remainders descriptors bring the rows of A and of B to instructions (`OperandRows.apart`)."""
+        pairs = self.piece_bytes(spec), self.piece_bytes(spec, in_order=True)
+        if pairs[0] is None or pairs[1] is None or spec.bulk_tensor is None:
+            return 1, 1
+        rules = spec.bulk_tensor
+        found = (interleaving_of(rows, rules) if of != own else 1 for rows, of, own in zip(self.copied_rows, *pairs, strict=True))
+        a, b = found
+        return a, b
 
     def multiplies_pieces(self, spec: TargetSpec) -> bool:
         """Whether the vector units multiply what the threads' copies bring as it is."""
@@ -202,14 +207,14 @@ def _role_problems(
     problem: SplitContraction, shape: ContractionShape, pieces: tuple[int, int], spec: TargetSpec, *, is_whole: bool
 ) -> Iterator[RoleProblem]:
     """What tiles of role kernels are chosen for: the contraction as it is, and with its operands exchanged."""
-    row, result = spec.instruction(problem.types.instruction), ResultShape(problem.partial_bytes, True)
-    a, b = (OperandRows(along, rows) for along, rows in zip(problem.along_k, problem.copied_rows, strict=True))
-    a = replace(a, in_order=problem.in_order(spec))
-    size = problem.types.operand_bytes
-    of_b, of_a = (row.n_step if side.along_k else spec.slot_row_bytes // size for side in (b, a))
+    row = spec.instruction(problem.types.instruction)
+    rows = zip(problem.along_k, problem.copied_rows, problem.apart(spec), strict=True)
+    a, b = (OperandRows(*each) for each in rows)
+    size, result = problem.types.operand_bytes, ResultShape(problem.partial_bytes, b.apart == 1)
+    of_b, of_a = (side.step(row, spec.slot_row_bytes // size) for side in (b, a))
     known = RoleProblem(row, shape, size, (result,), of_b, is_plain=is_whole, piece_bytes=pieces, operands=(a, b))
     yield known
-    if not any(pieces) and a.in_order and not problem.is_windowed and shape.root_count == 1 and may_be_exchanged(shape, (a, b), spec):
+    if not any(pieces) and not problem.is_windowed and shape.root_count == 1 and may_be_exchanged(shape, (a, b), spec):
         yield exchanged_problem(known, of_a)
 
 

@@ -88,6 +88,8 @@ CASES = {
     "gemm-f16-nn-128x512x5001": 8,
     "gemm-bf16-nn-200x136x9004": 2,
     "gemm-f16-nn-3x200x264x9010": 4,
+    "gemm-bf16-nt-123x456x51233": 8,
+    "gemm-f16-nt-77x190x9002": 4,
 }
 
 

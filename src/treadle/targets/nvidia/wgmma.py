@@ -69,8 +69,8 @@ def _operand(ctx: KernelContext, op: ContractOp, which: str, row: MatrixInstruct
     mn, k = (0, 1) if which == "a" else (1, 0)
     rows = recognise(buffer.layout, element_bytes(buffer.element))
     if rows.apart > 1:
-        if which != "a" or rows.outer != mn:
-            raise InternalError(f"wgmma operand {which} of interleaved rows: {buffer.layout.to_lists()}")
+        if rows.outer != mn:
+            raise InternalError(f"wgmma operand {which} interleaved along k: {buffer.layout.to_lists()}")
         buffer = replace(buffer, layout=straightened(buffer.layout, mn, rows.apart))
     operand = Operand(buffer, rows, mn, k)
     if not rows.row_bytes:
@@ -123,12 +123,13 @@ def accumulator_tiles(layout: TileLayout, row: MatrixInstruction) -> list[Tile]:
     return tiles
 
 
-def in_order(layout: TileLayout) -> tuple[TileLayout, int]:
-    """An accumulator layout with its rows in the order in which instructions have them, and how far apart those are in the tile."""
-    apart = layout.lane[2][0] if len(layout.lane) > 2 else 1
-    if apart < 1 or (apart > 1 and not block_rows(layout.base_shape[0], apart)):
-        apart = 1
-    return straightened(layout, 0, apart), apart
+def in_order(layout: TileLayout) -> tuple[TileLayout, tuple[int, int]]:
+    """An accumulator layout with rows and columns in the order in which instructions have them, and how far apart these are in the tile."""
+    found: list[int] = []
+    for dim, bases in enumerate((layout.lane[2:3], layout.register[:1])):
+        apart = bases[0][dim] if bases else 1
+        found.append(apart if apart > 1 and block_rows(layout.base_shape[dim], apart) else 1)
+    return straightened(straightened(layout, 0, found[0]), 1, found[1]), (found[0], found[1])
 
 
 def within_columns(tiles: Sequence[Tile], columns: int) -> list[Tile]:
@@ -283,11 +284,13 @@ def emit_wgmma(ctx: KernelContext, op: ContractOp, row: MatrixInstruction) -> No
     """Issue the instructions of one contraction; the result is in flight until the queue "wgmma" is waited for."""
     if tile_type(op.accumulator).element_type != tile_type(op.result).element_type or ctx.warps % 4:
         raise InternalError(f"{row.name} in a kernel of {ctx.warps} warps")
-    layout, apart = in_order(ctx.layout(op.accumulator))
+    layout, (apart, of_columns) = in_order(ctx.layout(op.accumulator))
     left = _operand(ctx, op, "a", row) if is_shared(op.a.type) else None
     if left is not None and left.rows.apart != apart:
         raise InternalError(f"{row.name}: accumulators of rows {apart} apart, A of rows {left.rows.apart} apart")
     right = _operand(ctx, op, "b", row)
+    if right.rows.apart != of_columns or (of_columns > 1 and op.columns is not None):
+        raise InternalError(f"{row.name}: accumulators of columns {of_columns} apart, B of {right.rows.apart}, {op.defined_columns()} of them")
     groups = layout.warp[2:]
     tiles = within_columns(accumulator_tiles(layout, row), op.defined_columns())
     if any(tile.width % row.n_step for tile in tiles):

@@ -67,7 +67,7 @@ def contract_layouts(op: tile.ContractOp, kernel: tile.KernelOp, spec: TargetSpe
     k = op.operand_shape(op.a)[1]
     # Contractions that share an operand hold more of them at once: packed ones, which all live to a step's end, would spill.
     found = matrix_layouts(row, m, n, warps_m, warps_n, k if row.reads_shared or not _shares_operand(op) else 0)
-    return found.with_rows(_rows_apart(op)) if row.reads_shared else found
+    return found.with_interleaved(_rows_apart(op), _columns_apart(op)) if row.reads_shared else found
 
 
 def _rows_apart(op: tile.ContractOp) -> int:
@@ -79,6 +79,14 @@ def _rows_apart(op: tile.ContractOp) -> int:
             return apart_along(decided[1], 0)
     buffer = source_buffer(op.a)
     return 1 if buffer is None else apart_along(tile.shared_layout_of(buffer), 0)
+
+
+def _columns_apart(op: tile.ContractOp) -> int:
+    """The same of B's columns, which instructions read from shared memory alone."""
+    if is_shared(op.b.type):
+        return apart_along(tile.shared_layout_of(op.b), 1)
+    layout = staging_of(op, "b")[1]
+    return 1 if layout is None else apart_along(layout, 1)
 
 
 def _shares_operand(op: tile.ContractOp) -> bool:

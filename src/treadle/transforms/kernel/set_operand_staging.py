@@ -20,7 +20,7 @@ from treadle.ir.core import Attribute
 from treadle.ir.dialects import builtin, scf
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
-from treadle.layout.interleaving import interleaved
+from treadle.layout.interleaving import block_rows, interleaved
 from treadle.layout.shared_layout import SharedLayout
 from treadle.layout.tile_layout import TileLayout
 from treadle.machine import MatrixInstruction, TargetSpec
@@ -71,21 +71,26 @@ def _bulk_refusal(operand: Operand, row: MatrixInstruction | None, spec: TargetS
     return bulk_refusal(facts, None if along is None else dims[along], spec.bulk_tensor)
 
 
-def _interleaving(operand: Operand, kernel: tile.KernelOp, spec: TargetSpec, *, is_source: bool = False) -> int:
+def _interleaving(operand: Operand, kernel: tile.KernelOp, spec: TargetSpec, accumulator: TileLayout | None) -> int:
     """How many descriptors bring an operand's rows by their remainders to a role's ring, where one cannot for their pitch alone; 0 where
-    they do not. Of what an instruction reads itself that is A along k, whose rows are those of the results; `is_source`: threads read it.
+    they do not. `accumulator`: the layout whose rows or columns are the operand's where an instruction reads it, along k then; None where
+    threads do.
     """
-    load, along = operand.load, operand.contiguous
-    if not isinstance(config_of(kernel), roles.Config) or load is None or spec.bulk_tensor is None or view_op(load.view).folding is not None:
+    load, along, config = operand.load, operand.contiguous, config_of(kernel)
+    if not isinstance(config, roles.Config) or not config.takes_remainders or load is None or view_op(load.view).folding is not None:
         return 0
-    if not is_source and (operand.name, along) != ("a", operand.k_dim):
+    if accumulator is not None and along != operand.k_dim:
         return 0
-    if load.result is not operand.value or not is_zero(load.other) or along is None:
+    if spec.bulk_tensor is None or load.result is not operand.value or not is_zero(load.other) or along is None:
         return 0
     if not fits_swizzle(operand.shape[along], operand.bytes, spec.bulk_tensor.swizzle_bytes):
         return 0
-    dims = tile.ints(load.dims)
-    return interleaved_copies(access_facts(load.view, tuple(load.offsets), dims, operand.shape), dims, along, spec.bulk_tensor)
+    dims, own = tile.ints(load.dims), 1 - along
+    apart = interleaved_copies(access_facts(load.view, tuple(load.offsets), dims, operand.shape), dims, along, spec.bulk_tensor)
+    if not apart or accumulator is None:
+        return apart
+    rows, side = operand.shape[own], accumulator.base_shape[1 - operand.k_dim]
+    return apart if block_rows(rows, apart) == block_rows(side, apart) else 0
 
 
 def _piece_path(operand: Operand, row: MatrixInstruction | None, kernel: tile.KernelOp, spec: TargetSpec) -> tuple[str, int]:
@@ -203,7 +208,7 @@ def _split_source(
     layout = _layout(whole, row, None, 0, kernel, spec)
     if _bulk_refusal(whole, row, spec) is None:
         path = tile.BULK_TENSOR
-    elif (apart := _interleaving(whole, kernel, spec, is_source=True)) and whole.contiguous is not None:
+    elif (apart := _interleaving(whole, kernel, spec, None)) and whole.contiguous is not None:
         path, layout = tile.BULK_TENSOR, interleaved(layout, 1 - whole.contiguous, apart)
     else:
         path = _piece_path(whole, row, kernel, spec)[0]
@@ -357,9 +362,10 @@ class SetOperandStagingPass(KernelPass):
                 )
             refusal = "the threads are asked for" if asked == THREADS else _bulk_refusal(operand, row, spec)
             layout = _layout(operand, row, fragment, layouts.k_step, kernel, spec)
-            apart = _interleaving(operand, kernel, spec) if refusal and asked != THREADS and row is not None and row.reads_shared else 0
+            may = refusal and asked != THREADS and row is not None and row.reads_shared and op.columns is None
+            apart = _interleaving(operand, kernel, spec, layouts.accumulator) if may else 0
             if apart:
-                refusal, layout = None, interleaved(layout, 0, apart)
+                refusal, layout = None, interleaved(layout, 1 - k_dim, apart)
             piece_path, width = _piece_path(operand, row, kernel, spec) if refusal and asked != THREADS else ("", 0)
             path = piece_path or (THREADS if refusal else "bulk_tensor")
             how = f"{_pieces_text(width, spec)} by the producer's threads" if width else "staged by the threads"
