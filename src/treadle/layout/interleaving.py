@@ -1,8 +1,9 @@
 """Tiles whose rows lie interleaved: within a block of rows every `apart`-th one follows the other, then the ones behind these.
 
-Descriptors bring rows so whose distance breaks their alignment, when every `apart`-th row keeps it: each of `apart` descriptors brings the
-rows of one remainder. Place s of a block holds row `apart * (s % each) + s // each`, where `each` is the block's rows over `apart`: a rotation
-of the bits of s, so that a linear layout stays one. A matrix instruction that reads A so has its results in rows of the same order.
+Descriptors bring rows so whose distance breaks their alignment, when every `apart`-th row keeps it: each of `apart` descriptors
+brings the rows of one remainder. Place s of a block holds row `apart * (s % each) + s // each`, where `each` is the block's rows over
+`apart`: a rotation of the bits of s, so that a linear layout stays one. A matrix instruction that reads its operand so has its results
+in rows, or columns, of the same order.
 """
 
 from collections.abc import Mapping

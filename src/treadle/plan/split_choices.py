@@ -46,9 +46,9 @@ class SplitContraction:
 
     `copied_rows`: what the bytes of A's rows, and of B's, are multiples of, where hardware copies bring them to the matrix instruction; 0
     where those cannot; `lying_rows`: the same as they lie in memory, for kernels that split f32 operands themselves. `along_k`: the
-    unit-stride axis of A, and of B, is k. `remainders`: how many of their rows descriptors may bring by remainders (`layout/interleaving.py`),
-    0 where they may not. `split`: what the kernel may make of f32 operands itself, "" for nothing. `is_windowed`: A or B
-    is read at windows; `gathered`: how threads load these and the other where they do. `loads`: see `TileProblem`.
+    unit-stride axis of A, and of B, is k. `split`: what the kernel may make of f32 operands itself, "" for nothing. `is_windowed`: A or B
+    is read at windows; `gathered`: how threads load these and the other where they do. `loads`: see `TileProblem`. `remainders`: how many
+    rows of each descriptors may bring by remainders (`layout/interleaving.py`), 0 where they may not.
     """
 
     shape: ContractionShape
@@ -115,9 +115,7 @@ class SplitContraction:
 
 
 @lru_cache(maxsize=256)
-def _pieces(
-    rows: tuple[int, int], sizes: tuple[int, int], remainders: tuple[int, int], spec: TargetSpec
-) -> tuple[int, int] | None:
+def _pieces(rows: tuple[int, int], sizes: tuple[int, int], remainders: tuple[int, int], spec: TargetSpec) -> tuple[int, int] | None:
     queue, rules = spec.queue_for("copy_in"), spec.bulk_tensor
     found: list[int] = []
     for apart, size, count in zip(rows, sizes, remainders, strict=True):

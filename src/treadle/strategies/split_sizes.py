@@ -86,8 +86,8 @@ def contraction_problem(facts: OperationFacts, kind: Contraction, sizes: Sizes, 
     found = SplitContraction(shape, types, widths[0], widths[1], partial, copied, (along[0], along[1]), split, is_windowed, gathered)
     aligned = [_row_alignment(shape_of(value), width) for (value, _), width in zip(operands, widths, strict=True)]
     loads = spec.max_vector_bytes // min(spec.max_vector_bytes, *aligned)
-    by_remainders = [0 if is_windowed else _remainder_rows(shape_of(value), width) for (value, _), width in zip(operands, widths, strict=True)]
-    return replace(found, lying_rows=(lying[0], lying[1]), loads=loads, remainders=(by_remainders[0], by_remainders[1]))
+    counts = [0 if is_windowed else _remainder_rows(shape_of(value), width) for (value, _), width in zip(operands, widths, strict=True)]
+    return replace(found, lying_rows=(lying[0], lying[1]), loads=loads, remainders=(counts[0], counts[1]))
 
 
 def _bytes(value: SSAValue, map_: AffineMap, sizes: Sizes) -> int:

@@ -51,7 +51,8 @@ def check_copy(op: CopyOp, plan: CopyPlan, generator: random.Random) -> None:
     array = np.arange(1, 2 + int(np.dot([s - 1 for s in sizes], strides)), dtype=np.int64)
     at = [generator.randrange(extent) for extent in sizes]
     at[row] = generator.randrange(-(-sizes[row] // extents[row])) * extents[row]
-    at[column] = generator.choice([0, sizes[column] // extents[column], generator.randrange(sizes[column] // extents[column])]) * extents[column]
+    last = sizes[column] // extents[column]
+    at[column] = generator.choice([0, last, generator.randrange(last)]) * extents[column]
     wanted = np.zeros(shape, dtype=np.int64)
     for index in np.ndindex(*shape):
         place = list(at)

@@ -37,9 +37,7 @@ class RegisterOperand:
         return RegisterOperand(tuple(words), self.places)
 
 
-def register_operand(
-    ctx: KernelContext, op: ContractOp, row: MatrixInstruction, origins: Sequence[int], apart: int = 1
-) -> RegisterOperand:
+def register_operand(ctx: KernelContext, op: ContractOp, row: MatrixInstruction, origins: Sequence[int], apart: int = 1) -> RegisterOperand:
     """The operand of a contraction whose instructions begin at rows `origins`; `apart`: of interleaved rows. Raises InternalError for a
     layout that is not A's.
     """

@@ -1,8 +1,8 @@
-"""Tensor copies of rows whose distance breaks their alignment: a map for the rows of each remainder, of which every `apart`-th one keeps it.
+"""Tensor copies of rows whose distance breaks their alignment: a map for the rows of each remainder, of which every `apart`-th keeps it.
 
-Row r begins at bytes r * pitch, which is a multiple of an element's alone: its map begins at the multiple of 16 bytes before, and the copies
-by so many elements later. Maps end where the rows end, so elements beyond them are zero. The maps of all remainders have the same distance
-of rows, `apart` pitches. Places in the buffer: `layout/interleaving.py`.
+Row r begins at byte r * pitch, which is a multiple of an element's size alone: its map begins at the multiple of 16 bytes before, and
+the copies by so many elements later. Maps end where the rows end, so elements beyond them are zero. The maps of all remainders have the
+same distance of rows, `apart` pitches. Places in the buffer: `layout/interleaving.py`.
 """
 
 from collections.abc import Sequence

@@ -290,7 +290,7 @@ def emit_wgmma(ctx: KernelContext, op: ContractOp, row: MatrixInstruction) -> No
         raise InternalError(f"{row.name}: accumulators of rows {apart} apart, A of rows {left.rows.apart} apart")
     right = _operand(ctx, op, "b", row)
     if right.rows.apart != of_columns or (of_columns > 1 and op.columns is not None):
-        raise InternalError(f"{row.name}: accumulators of columns {of_columns} apart, B of {right.rows.apart}, {op.defined_columns()} of them")
+        raise InternalError(f"{row.name}: accumulators of columns {of_columns} apart, B of columns {right.rows.apart} apart")
     groups = layout.warp[2:]
     tiles = within_columns(accumulator_tiles(layout, row), op.defined_columns())
     if any(tile.width % row.n_step for tile in tiles):

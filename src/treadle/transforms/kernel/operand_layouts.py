@@ -71,7 +71,7 @@ def contract_layouts(op: tile.ContractOp, kernel: tile.KernelOp, spec: TargetSpe
 
 
 def _rows_apart(op: tile.ContractOp) -> int:
-    """How far neighbouring rows of A lie apart in its buffer, in the buffer that its registers are loaded from, or in the one decided on."""
+    """How far the first two rows of A's buffer are apart, of the one that its registers are loaded from, or of the one decided on."""
     if is_shared(op.a.type):
         return apart_along(tile.shared_layout_of(op.a), 0)
     for decided in (staging_of(op, "a"), source_of(op, "a")):
