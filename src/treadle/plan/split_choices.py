@@ -78,12 +78,11 @@ class SplitContraction:
 
     def apart(self, spec: TargetSpec) -> tuple[int, int]:
         """By how many remainders descriptors bring the rows of A and of B to instructions (`OperandRows.apart`)."""
-        pairs = self.piece_bytes(spec), self.piece_bytes(spec, in_order=True)
-        if pairs[0] is None or pairs[1] is None or spec.bulk_tensor is None:
+        by_remainders, in_order, rules = self.piece_bytes(spec), self.piece_bytes(spec, in_order=True), spec.bulk_tensor
+        if by_remainders is None or in_order is None or rules is None:
             return 1, 1
-        rules = spec.bulk_tensor
-        found = (interleaving_of(rows, rules) if of != own else 1 for rows, of, own in zip(self.copied_rows, *pairs, strict=True))
-        a, b = found
+        each = zip(self.copied_rows, by_remainders, in_order, strict=True)
+        a, b = (interleaving_of(rows, rules) if one != other else 1 for rows, one, other in each)
         return a, b
 
     def multiplies_pieces(self, spec: TargetSpec) -> bool:

@@ -17,6 +17,7 @@ from treadle.layout.bits import log2_exact
 from treadle.layout.interleaving import block_rows, straightened
 from treadle.layout.shared_layout import SharedLayout
 from treadle.plan.expr import constant
+from treadle.targets.interface import TensorMapParam
 from treadle.targets.nvidia.copy_plan import Box, CopyPlan
 from treadle.targets.nvidia.swizzle import SwizzledRows
 from treadle.targets.simt.context import KernelContext
@@ -33,7 +34,7 @@ def by_remainders(
     if not isinstance(count, int) or not isinstance(stride, int) or count < rows.apart:
         raise InternalError(f"{rows.apart} remainders of {count} rows that are {stride} elements apart")
     apart, block = rows.apart, block_rows(layout.base_shape[rows.outer], rows.apart)
-    whole, params, shifts = plan.param, [], []
+    whole, params, shifts = plan.param, list[TensorMapParam](), list[int]()
     for remainder in range(apart):
         begin = whole.byte_offset + remainder * stride * element_bytes
         shift = begin % ALIGN // element_bytes
