@@ -253,8 +253,6 @@ class KernelProblem:
         # Before the first tile the place of a deferred store is behind the end of an array, along columns.
         steps_known = shape.n is not None and all(axis.size.is_constant for axis in nest.axes if axis.is_reduction)
         # Columns by their remainders are a tile's whole width, of which no box is in one place.
-        if self.operands[1].apart > 1:
-            results = tuple(replace(result, in_bulk=result.in_bulk and result.is_read) for result in results)
         may_defer = self.may_take_turns and steps_known and (fixed or plain) and not any(pieces) and self.operands[1].apart == 1
         deferred = may_defer and all(result.in_bulk for result in results)
         known = RoleProblem(row, shape, operand_bytes, results, n_step, self.is_promoted, fixed and plain, may_be_deferred=deferred)

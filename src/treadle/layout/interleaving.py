@@ -70,6 +70,11 @@ def straightened(layout: _Layout, dim: int, apart: int) -> _Layout:
     return _changed(layout, dim, apart, back=True)
 
 
+def is_interleaved(layout: TileLayout, dim: int) -> bool:
+    """Whether the columns, `dim`, of an instruction's results are interleaved: a thread's second register is not the column behind."""
+    return bool(layout.register) and layout.register[0][dim] > 1 and block_rows(layout.base_shape[dim], layout.register[0][dim]) > 0
+
+
 def apart_along(layout: SharedLayout, dim: int) -> int:
     """How far the first two rows of a buffer are apart along `dim`: 1 where its rows lie in order."""
     return next((basis[dim] for basis in layout.offset if basis[dim]), 1)

@@ -207,7 +207,7 @@ def _role_problems(
     row = spec.instruction(problem.types.instruction)
     rows = zip(problem.along_k, problem.copied_rows, problem.apart(spec), strict=True)
     a, b = (OperandRows(*each) for each in rows)
-    size, result = problem.types.operand_bytes, ResultShape(problem.partial_bytes, b.apart == 1)
+    size, result = problem.types.operand_bytes, ResultShape(problem.partial_bytes, True)
     of_b, of_a = (side.step(row, spec.slot_row_bytes // size) for side in (b, a))
     known = RoleProblem(row, shape, size, (result,), of_b, is_plain=is_whole, piece_bytes=pieces, operands=(a, b))
     yield known
