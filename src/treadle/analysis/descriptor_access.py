@@ -6,7 +6,6 @@ as its rows are aligned.
 
 from collections.abc import Sequence
 from math import gcd
-from typing import Final
 
 from treadle.analysis.contraction_axes import is_one_step, main_axis
 from treadle.analysis.convolution import Image
@@ -19,18 +18,13 @@ from treadle.analysis.shares import unshared
 from treadle.dialects.dispatch import ANY_SIZE
 from treadle.ir.builtin import element_of
 from treadle.ir.core import SSAValue
-from treadle.layout.interleaving import block_rows
 from treadle.machine.spec import BulkTensorCopy, TargetSpec
 from treadle.plan.block_bounds import in_whole_steps
 from treadle.plan.expr import Expr, constant
 from treadle.plan.folded_copies import folded_copy
 from treadle.plan.role_tiles import OperandRows, ResultShape
-from treadle.plan.staging import interleaving_of
 from treadle.plan.tile_config import ContractionTypes
 from treadle.records import dataclass
-
-LEAST_ROWS: Final = 64
-"""Of a tile along k whose rows come by their remainders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +33,7 @@ class OperandCopies:
 
     `refusal`: why no copies can, None where they can. `unaligned`: why descriptor copies cannot bring all of them, None where they can.
     `piece_bytes`: of A and of B, the pieces that threads copy, of one element where they shift rows on the way; 0 where descriptor copies
-    bring it, to roles at least: one for the rows of each remainder where their pitch asks for several.
+    bring it.
     """
 
     refusal: str | None = None
@@ -78,8 +72,6 @@ def operand_copies(
         if (reason := reason or beyond_descriptors(nest, found[0], rules) or _alignment_refusal(nest, found[0], rules)) is None:
             continue
         unaligned = unaligned or f"operand {own}: {reason}"
-        if not lies_across and rows_apart(nest, found[0], own, rules, any_major=any_major) > 1:
-            continue
         if not (width := _piece_bytes(nest, found[0], spec, turned=lies_across)):
             return OperandCopies(f"operand {own}: {reason}", unaligned)
         pieces[side] = min(width, pieces[side] or width)
@@ -183,28 +175,6 @@ def _alignment_refusal(nest: LoopNest, access: Access, rules: BulkTensorCopy) ->
     return None
 
 
-def rows_apart(nest: LoopNest, access: Access, own: str, rules: BulkTensorCopy, *, any_major: bool = False) -> int:
-    """Every how many of an operand's rows begin as descriptors want it, where one for the rows of each remainder brings them to roles; 1
-    where one brings all, 0 where none do. Instructions read rows along k so; `any_major`: threads read them, whatever they are along.
-    `own`: "m" or "n", whichever it has.
-    """
-    size, along_k = element_bytes(access.element), not _lies_along(nest, access, own)
-    if _alignment_refusal(nest, access, rules) is None:
-        return 1
-    axis = nest.axes[main_axis(nest, own if along_k else "k")]
-    pitch, rows, cut = nest.stride_along(access, axis), axis.bound.as_int(), access.cut_along(axis.dims)
-    stride = pitch.as_int()
-    if not (any_major or along_k) or stride is None or rows is None or access.corners:
-        return 0
-    apart = interleaving_of(stride * size, rules)
-    if apart == 1 or rows < apart or not block_rows(LEAST_ROWS if along_k else rules.swizzle_bytes[0] // size, apart):
-        return 0
-    if cut is not None and (along_k or cut.start.divisor() % apart):  # rows of a list's groups begin anywhere, parts at whole steps
-        return 0
-    others = [access.align, *(each.divisor() * size for each in (access.offset, *_pitches(nest, access)) if each != pitch)]
-    return 0 if any(each % rules.base_align_bytes for each in others) else apart
-
-
 def _pitches(nest: LoopNest, access: Access) -> list[Expr]:
     """The distances of neighbours along all axes but that of unit stride, in elements."""
     strides = [nest.stride_along(access, axis) for axis in nest.axes if not axis.block]
@@ -225,12 +195,11 @@ def _piece_bytes(nest: LoopNest, access: Access, spec: TargetSpec, *, turned: bo
     return aligned or (size if queue.shifts else 0)
 
 
-def operand_rows(nest: LoopNest, access: Access, own: str, spec: TargetSpec) -> OperandRows:
+def operand_rows(nest: LoopNest, access: Access, own: str, line_bytes: int) -> OperandRows:
     """How an operand's rows lie in memory. `own`: "m" or "n", whichever it has."""
-    size, rules = element_bytes(access.element), spec.bulk_tensor
-    pitch = gcd(spec.line_bytes, *(pitch.divisor() * size for pitch in _pitches(nest, access)))
-    apart = 1 if rules is None else max(1, rows_apart(nest, access, own, rules))
-    return OperandRows(not _lies_along(nest, access, own), pitch, apart)
+    size = element_bytes(access.element)
+    apart = gcd(line_bytes, *(pitch.divisor() * size for pitch in _pitches(nest, access)))
+    return OperandRows(not _lies_along(nest, access, own), apart)
 
 
 def beyond_descriptors(nest: LoopNest, access: Access, rules: BulkTensorCopy) -> str | None:

@@ -246,14 +246,13 @@ class KernelProblem:
         # An operand that is contiguous along n is copied and read in whole rows of a swizzle.
         n_axis = nest.axes[main_axis(nest, "n")]
         along_n = any(nest.stride_along(a, n_axis) == constant(1) for a in nest.accesses if a.input_number == self.kind.rhs)
-        n_step = replace(self.operands[1], along_k=not along_n).step(row, spec.slot_row_bytes // operand_bytes)
+        n_step = spec.slot_row_bytes // operand_bytes if along_n else row.n_step
         # Bounds and addresses of runtime sizes take registers; so do threads that copy.
         pieces = self.copies.piece_bytes
         fixed, plain = self.is_fixed and not any(pieces), is_plain(nest)
         # Before the first tile the place of a deferred store is behind the end of an array, along columns.
         steps_known = shape.n is not None and all(axis.size.is_constant for axis in nest.axes if axis.is_reduction)
-        # Columns by their remainders are a tile's whole width, of which no box is in one place.
-        may_defer = self.may_take_turns and steps_known and (fixed or plain) and not any(pieces) and self.operands[1].apart == 1
+        may_defer = self.may_take_turns and steps_known and (fixed or plain) and not any(pieces)
         deferred = may_defer and all(result.in_bulk for result in results)
         known = RoleProblem(row, shape, operand_bytes, results, n_step, self.is_promoted, fixed and plain, may_be_deferred=deferred)
         crowded = any(pieces) and bool(dispatch.texts(nest.kernel.symbols))
@@ -269,7 +268,8 @@ class KernelProblem:
         """How A and B lie in memory; of several contractions, those of the first."""
         first = {a.input_number: a for a in reversed(self.nest.accesses) if a.input_number >= 0}
         a, b = first[self.kind.lhs], first[self.kind.rhs]
-        return operand_rows(self.nest, a, "m", self.spec), operand_rows(self.nest, b, "n", self.spec)
+        line = self.spec.line_bytes
+        return operand_rows(self.nest, a, "m", line), operand_rows(self.nest, b, "n", line)
 
     @cached_property
     def small_side(self) -> SmallSide | str:

@@ -23,19 +23,6 @@ def source_load(value: SSAValue) -> tile.LoadOp | None:
     return None
 
 
-def source_buffer(value: SSAValue) -> SSAValue | None:
-    """The shared buffer that an operand is loaded from, or computed from by arithmetic on elements; None where there is none."""
-    while isinstance(value.owner, Operation):
-        owner = value.owner
-        if isinstance(owner, tile.LocalLoadOp):
-            return owner.source
-        tiles = [operand for operand in owner.operands if is_tile(operand)] if owner.name.startswith(("arith.", "math.")) else []
-        if not tiles:
-            return None
-        value = tiles[0]
-    return None
-
-
 def chained_contraction(value: SSAValue) -> tile.ContractOp | None:
     """The contraction whose result an operand is computed from element by element, in either case of a branch, with nothing of its shape
     that is loaded.

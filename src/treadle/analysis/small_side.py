@@ -57,7 +57,7 @@ def small_side(
         return "an operand is not one array, read by all contractions alike"
     unit = next((a for a in (axes[many], axes[2]) if a >= 0 and nest.stride_along(of_large, nest.axes[a]) == constant(1)), None)
     others = [a.usual for i, a in enumerate(nest.axes) if not a.is_reduction and i not in (axes[few], axes[many])]
-    large_rows, small_rows = (operand_rows(nest, a, role, spec) for a, role in ((of_large, "mn"[many]), (of_small, few_role)))
+    large_rows, small_rows = (operand_rows(nest, a, role, spec.line_bytes) for a, role in ((of_large, "mn"[many]), (of_small, few_role)))
     shape = SmallShape(
         sizes[few] or 1,
         sizes[many],

@@ -1,12 +1,10 @@
 """Register layouts of a contraction's accumulator and operands over the workgroup's warp grid. Pure, no IR."""
 
-from dataclasses import replace
 from functools import lru_cache
 
 from treadle.errors import InternalError
 from treadle.layout import fragments
 from treadle.layout.bits import log2_exact, odd_part
-from treadle.layout.interleaving import interleaved
 from treadle.layout.tile_layout import Bases, TileLayout
 from treadle.machine import MatrixInstruction
 from treadle.plan.layout_choice import Sides
@@ -29,13 +27,6 @@ class ContractLayouts:
     b: TileLayout | None
     k_step: int
     c: TileLayout | None = None
-
-    def with_interleaved(self, of_a: int, of_b: int) -> "ContractLayouts":
-        """The same with the rows of A, and the columns of B, interleaved, and so those of the accumulators."""
-        if of_a == of_b == 1:
-            return self
-        a = None if self.a is None else interleaved(self.a, 0, of_a)
-        return replace(self, accumulator=interleaved(interleaved(self.accumulator, 0, of_a), 1, of_b), a=a)
 
 
 def _width(row: MatrixInstruction, per_group: int) -> int:

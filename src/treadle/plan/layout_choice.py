@@ -11,7 +11,6 @@ from math import prod
 
 from treadle.layout.access import global_access, global_vector_width, plan_conflicts, possible_addresses
 from treadle.layout.bits import log2_exact, odd_part, power_of_two_part
-from treadle.layout.interleaving import is_interleaved
 from treadle.layout.shared_layout import SharedLayout
 from treadle.layout.tile_layout import Bases, TileLayout
 from treadle.machine import SharedBanks
@@ -20,7 +19,6 @@ from treadle.records import dataclass
 SECTOR_BYTES = 32
 LINE_BYTES = 128
 BARRIER_COST = 32
-PIECE_BYTES = 16
 PLACE_COST = 4
 """Of a coordinate that a thread takes apart: where it holds few, they are kept from step to step."""
 IMPOSSIBLE = 1 << 40
@@ -211,16 +209,8 @@ def reduce_cost(layout: TileLayout, axis: int) -> int:
 
 
 def access_layout(layout: TileLayout, access: GlobalAccess, lanes: int, warps: int, banks: SharedBanks) -> tuple[TileLayout, int]:
-    """The layout to load or store a tile of `layout` in, and the cost: itself, or a coalesced one where the conversion pays.
-
-    Accumulators of interleaved columns stay as they are where threads hold whole pieces of rows: a tile on its way through shared memory
-    would take the room of slots that bring operands.
-    """
+    """The layout to load or store a tile of `layout` in, and the cost: itself, or a coalesced one where the conversion pays."""
     direct = global_cost(layout, access)
-    if access.contiguous is not None and is_interleaved(layout, access.contiguous):
-        vector = global_vector_width(layout, access.contiguous, access.vector)
-        if vector * access.element_bytes >= PIECE_BYTES:
-            return layout, direct
     target = coalesced(layout.shape, access, lanes, warps)
     through = global_cost(target, access) + conversion_cost(layout, target, access.element_bytes, banks)
     return (target, through) if through < direct else (layout, direct)

@@ -5,7 +5,6 @@ from dataclasses import replace
 from math import inf
 from typing import Literal
 
-from treadle.layout.interleaving import PERIOD_ROWS
 from treadle.machine.spec import MatrixInstruction, TargetSpec
 from treadle.plan.cache_requests import REQUEST_BYTES
 from treadle.plan.mixed_widths import MixedWidths, mixed_widths, narrow_widths
@@ -89,18 +88,11 @@ class ResultShape:
 @dataclass(frozen=True, slots=True)
 class OperandRows:
     """How an operand lies in memory: whether its rows are contiguous along k, and what they are apart by multiples of (see
-    `ResultShape.pitch_bytes`). `apart`: they are copied by so many remainders (`layout/interleaving.py`), 1: to where they belong.
+    `ResultShape.pitch_bytes`).
     """
 
     along_k: bool = True
     pitch_bytes: int = 128
-    apart: int = 1
-
-    def step(self, row: MatrixInstruction, span: int) -> int:
-        """What the columns of a tile are a multiple of where they are these rows: instructions' widths, whole spans of a swizzle (elements)
-        where they lie along them, whole blocks of remainders.
-        """
-        return span if not self.along_k else max(row.n_step, PERIOD_ROWS * self.apart) if self.apart > 1 else row.n_step
 
 
 def box_widths(columns: int, element_bytes: int, swizzles: Sequence[int]) -> tuple[int, ...] | None:
@@ -299,8 +291,7 @@ def in_clusters(tile: RoleTile, problem: RoleProblem, spec: TargetSpec, *, at_on
     """The tile for clusters that fetch an operand once of which rows begin inside requests of the cache: others gain nothing. Of more than
     two workgroups only where all clusters begin at once, unless that is not asked (`at_once`).
     """
-    pairs = zip(problem.operands, problem.piece_bytes, strict=True)
-    cut = [rows.pitch_bytes % REQUEST_BYTES != 0 and rows.apart == 1 and not piece for rows, piece in pairs]
+    cut = [rows.pitch_bytes % REQUEST_BYTES != 0 and not piece for rows, piece in zip(problem.operands, problem.piece_bytes, strict=True)]
     if problem.parts > 1 or not any(cut) or not problem.has_like_tiles:
         return ()
     found: list[RoleTile] = []

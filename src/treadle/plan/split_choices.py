@@ -5,7 +5,6 @@ from functools import lru_cache
 from math import inf
 from typing import NamedTuple
 
-from treadle.layout.interleaving import block_rows
 from treadle.machine.spec import TargetSpec
 from treadle.plan.contract_layouts import MICRO_TILE
 from treadle.plan.f32_split import IN_KERNEL
@@ -24,7 +23,6 @@ from treadle.plan.small_m import (
     swapped_tile,
 )
 from treadle.plan.split_tiles import SplitProblem, best_split_tile, split_tile_seconds, split_tiles
-from treadle.plan.staging import interleaving_of
 from treadle.plan.tile_config import ContractionShape, ContractionTypes, TileProblem
 from treadle.records import dataclass
 
@@ -47,8 +45,7 @@ class SplitContraction:
     `copied_rows`: what the bytes of A's rows, and of B's, are multiples of, where hardware copies bring them to the matrix instruction; 0
     where those cannot; `lying_rows`: the same as they lie in memory, for kernels that split f32 operands themselves. `along_k`: the
     unit-stride axis of A, and of B, is k. `split`: what the kernel may make of f32 operands itself, "" for nothing. `is_windowed`: A or B
-    is read at windows; `gathered`: how threads load these and the other where they do. `loads`: see `TileProblem`. `remainders`: how many
-    rows of each descriptors may bring by remainders (`layout/interleaving.py`), 0 where they may not.
+    is read at windows; `gathered`: how threads load these and the other where they do. `loads`: see `TileProblem`.
     """
 
     shape: ContractionShape
@@ -64,26 +61,12 @@ class SplitContraction:
 
     lying_rows: tuple[int, int] = (0, 0)
     loads: int = 1
-    remainders: tuple[int, int] = (0, 0)
 
-    def piece_bytes(self, spec: TargetSpec, *, to_split: bool = False, in_order: bool = False) -> tuple[int, int] | None:
+    def piece_bytes(self, spec: TargetSpec, *, to_split: bool = False) -> tuple[int, int] | None:
         """What threads copy of A and of B at a time, 0 where descriptor copies bring it; None where one of them is not copied. `to_split`:
-        for a kernel that splits them. `in_order`: not by remainders.
+        for a kernel that splits them.
         """
-        sizes = self.a_bytes, self.b_bytes
-        if to_split:
-            return _pieces(self.lying_rows, sizes, self.remainders, spec)
-        of_a, of_b = (count if along and not in_order else 0 for count, along in zip(self.remainders, self.along_k, strict=True))
-        return _pieces(self.copied_rows, sizes, (of_a, of_b), spec)
-
-    def apart(self, spec: TargetSpec) -> tuple[int, int]:
-        """By how many remainders descriptors bring the rows of A and of B to instructions (`OperandRows.apart`)."""
-        by_remainders, in_order, rules = self.piece_bytes(spec), self.piece_bytes(spec, in_order=True), spec.bulk_tensor
-        if by_remainders is None or in_order is None or rules is None:
-            return 1, 1
-        each = zip(self.copied_rows, by_remainders, in_order, strict=True)
-        a, b = (interleaving_of(rows, rules) if one != other else 1 for rows, one, other in each)
-        return a, b
+        return _pieces(self.lying_rows if to_split else self.copied_rows, (self.a_bytes, self.b_bytes), spec)
 
     def multiplies_pieces(self, spec: TargetSpec) -> bool:
         """Whether the vector units multiply what the threads' copies bring as it is."""
@@ -92,7 +75,7 @@ class SplitContraction:
 
     def by_descriptor(self, spec: TargetSpec) -> bool:
         """Whether descriptor copies can bring both operands."""
-        return self.piece_bytes(spec, in_order=True) == (0, 0)
+        return self.piece_bytes(spec) == (0, 0)
 
     @property
     def results(self) -> int:
@@ -114,17 +97,15 @@ class SplitContraction:
 
 
 @lru_cache(maxsize=256)
-def _pieces(rows: tuple[int, int], sizes: tuple[int, int], remainders: tuple[int, int], spec: TargetSpec) -> tuple[int, int] | None:
+def _pieces(rows: tuple[int, int], sizes: tuple[int, int], spec: TargetSpec) -> tuple[int, int] | None:
     queue, rules = spec.queue_for("copy_in"), spec.bulk_tensor
     found: list[int] = []
-    for apart, size, count in zip(rows, sizes, remainders, strict=True):
+    for apart, size in zip(rows, sizes, strict=True):
         aligned = next((width for width in queue.piece_bytes if width <= apart), 0) if queue is not None else 0
         width = aligned or (size if queue is not None and queue.shifts else 0)
         if not apart or rules is None or (apart < rules.pitch_align_bytes and not width):
             return None
-        needed = interleaving_of(apart, rules)
-        by_remainders = count >= needed and block_rows(rules.swizzle_bytes[0] // size, needed) > 0
-        found.append(0 if needed == 1 or by_remainders else width)
+        found.append(0 if apart >= rules.pitch_align_bytes else width)
     return found[0], found[1]
 
 
@@ -204,11 +185,10 @@ def _role_problems(
     problem: SplitContraction, shape: ContractionShape, pieces: tuple[int, int], spec: TargetSpec, *, is_whole: bool
 ) -> Iterator[RoleProblem]:
     """What tiles of role kernels are chosen for: the contraction as it is, and with its operands exchanged."""
-    row = spec.instruction(problem.types.instruction)
-    rows = zip(problem.along_k, problem.copied_rows, problem.apart(spec), strict=True)
-    a, b = (OperandRows(*each) for each in rows)
-    size, result = problem.types.operand_bytes, ResultShape(problem.partial_bytes, True)
-    of_b, of_a = (side.step(row, spec.slot_row_bytes // size) for side in (b, a))
+    row, result = spec.instruction(problem.types.instruction), ResultShape(problem.partial_bytes, True)
+    a, b = (OperandRows(along, rows) for along, rows in zip(problem.along_k, problem.copied_rows, strict=True))
+    size = problem.types.operand_bytes
+    of_b, of_a = (row.n_step if side.along_k else spec.slot_row_bytes // size for side in (b, a))
     known = RoleProblem(row, shape, size, (result,), of_b, is_plain=is_whole, piece_bytes=pieces, operands=(a, b))
     yield known
     if not any(pieces) and not problem.is_windowed and shape.root_count == 1 and may_be_exchanged(shape, (a, b), spec):
@@ -230,7 +210,7 @@ def choices_of_one_tile(problem: SplitContraction, shape: ContractionShape, spec
         time = multiply_add_seconds(tile, sums, moved)
         return [Choice(time, tile.m * tile.n, shape.tiles(tile.m, tile.n)), *_small_choices(problem, shape, spec, enough)]
     wanted = TileProblem(types, shape, spec, through_registers=not problem.by_descriptor(spec), loads=problem.loads)
-    tile, pieces = best_tile(wanted, moved, problem.gathered), problem.piece_bytes(spec, in_order=True) or (0, 0)
+    tile, pieces = best_tile(wanted, moved, problem.gathered), problem.piece_bytes(spec) or (0, 0)
     time = tile_seconds(tile, row, shape, types.operand_bytes, moved, spec, pieces, problem.gathered, problem.loads)
     found = [Choice(time, tile.m * tile.n, shape.tiles(tile.m, tile.n))]
     found += _small_choices(problem, shape, spec, enough)

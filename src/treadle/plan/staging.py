@@ -1,14 +1,11 @@
 """How contraction operands get into shared memory: by which path, and in which shared layout. Pure functions over records."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
-from math import gcd
 
 from treadle.errors import InternalError
 from treadle.layout.bits import log2_exact, power_of_two_part
-from treadle.layout.interleaving import block_rows
 from treadle.layout.linear_copy import linear_copy
 from treadle.layout.shared_layout import SharedLayout, dense, swizzled, xor_swizzled
 from treadle.layout.tile_layout import TileLayout
@@ -33,6 +30,8 @@ def bulk_refusal(facts: AccessFacts, contiguous: int | None, rules: BulkTensorCo
         return f"base is aligned to {facts.base_align} bytes, not {rules.base_align_bytes}"
     if any(dim.size == 0 for dim in facts.dims):
         return "the array is empty"
+    if facts.dims[contiguous].offset_divisor * facts.element_bytes % rules.base_align_bytes:
+        return f"tiles begin between multiples of {rules.base_align_bytes} bytes"
     for index, dim in enumerate(facts.dims):
         if dim.size is None and facts.index_bits > 32:
             return f"dynamic size of dimension {index} may be beyond {rules.max_extent}"
@@ -54,30 +53,6 @@ def bulk_refusal(facts: AccessFacts, contiguous: int | None, rules: BulkTensorCo
         elif pitch > rules.max_pitch_bytes:
             return f"pitch {pitch} bytes of dimension {index} is beyond {rules.max_pitch_bytes}"
     return _overlap(facts)
-
-
-def interleaving_of(pitch_bytes: int, rules: BulkTensorCopy) -> int:
-    """Every how many rows so far apart one begins as descriptors want it."""
-    return rules.pitch_align_bytes // gcd(pitch_bytes, rules.pitch_align_bytes)
-
-
-def interleaved_copies(facts: AccessFacts, dims: Sequence[int], along: int | None, rules: BulkTensorCopy) -> int:
-    """How many descriptors bring a box, each the rows of one remainder, whose pitch alone keeps one of them from it; 0 where they do not.
-
-    `dims`: the view dimensions of the tile, of which number `along` has unit stride. Each remainder has rows, tiles begin at whole blocks,
-    and whole periods of a swizzle lie together.
-    """
-    if along is None or len(dims) != 2:
-        return 0
-    rows = facts.dims[outer := dims[1 - along]]
-    if rows.stride is None or rows.stride <= 0 or rows.size is None:
-        return 0
-    apart = interleaving_of(rows.stride * facts.element_bytes, rules)
-    if apart == 1 or rows.size < apart or rows.offset_divisor % apart or not block_rows(rows.extent, apart):
-        return 0
-    whole = replace(rows, stride=rows.stride * apart, stride_divisor=rows.stride_divisor * apart, size=-(-rows.size // apart))
-    each = replace(facts, dims=tuple(whole if dim == outer else known for dim, known in enumerate(facts.dims)))
-    return 0 if bulk_refusal(each, dims[along], rules) is not None else apart
 
 
 def piece_width(facts: AccessFacts, contiguous: int | None, queue: Queue) -> int:

@@ -29,8 +29,6 @@ from treadle.strategies.facts import OperationFacts, element_of_operand, shape_o
 LENGTHS: Final = tuple(1 << power for power in range(9, 25))
 """At which the model is asked where the runtime gives the length."""
 
-BASE_BYTES: Final = 16
-"""What descriptors want arrays to begin at multiples of."""
 CONTRACTION_WIDTH: Final = 128
 REDUCTION_WIDTH: Final = 32
 
@@ -49,13 +47,6 @@ def _row_alignment(shape: Sequence[int], width: int) -> int:
     """The largest power of two that is known to divide the bytes of a row."""
     row = shape[-1] * width if shape and shape[-1] > 0 else width
     return row & -row
-
-
-def _remainder_rows(shape: Sequence[int], width: int) -> int:
-    """How many rows of an array may come by their remainders: those of a matrix, or of matrices that begin as descriptors want it."""
-    if len(shape) < 2 or min(shape) < 1 or (len(shape) > 2 and _row_alignment((shape[-1] * shape[-2],), width) < BASE_BYTES):
-        return 0
-    return shape[-2]
 
 
 def contraction_problem(facts: OperationFacts, kind: Contraction, sizes: Sizes, spec: TargetSpec) -> SplitContraction:
@@ -86,8 +77,7 @@ def contraction_problem(facts: OperationFacts, kind: Contraction, sizes: Sizes, 
     found = SplitContraction(shape, types, widths[0], widths[1], partial, copied, (along[0], along[1]), split, is_windowed, gathered)
     aligned = [_row_alignment(shape_of(value), width) for (value, _), width in zip(operands, widths, strict=True)]
     loads = spec.max_vector_bytes // min(spec.max_vector_bytes, *aligned)
-    counts = [0 if is_windowed else _remainder_rows(shape_of(value), width) for (value, _), width in zip(operands, widths, strict=True)]
-    return replace(found, lying_rows=(lying[0], lying[1]), loads=loads, remainders=(counts[0], counts[1]))
+    return replace(found, lying_rows=(lying[0], lying[1]), loads=loads)
 
 
 def _bytes(value: SSAValue, map_: AffineMap, sizes: Sizes) -> int:

@@ -6,7 +6,7 @@ from treadle.codegen.llvm_text import I16, I32, Value, i32
 from treadle.dialects.tile import CopyOp, CopyOutOp, ViewOp
 from treadle.errors import InternalError
 from treadle.layout.windows import Windows
-from treadle.targets.nvidia.copy_plan import Box, CopyPlan
+from treadle.targets.nvidia.tensor_map import Box, CopyPlan
 from treadle.targets.simt.context import KernelContext
 
 WINDOW = " window "

@@ -16,7 +16,6 @@ from treadle.targets.nvidia import role_registers
 from treadle.targets.nvidia.approximate import approximate
 from treadle.targets.nvidia.bf16_pairs import bf16_pairs
 from treadle.targets.nvidia.clusters import CLUSTER_BARRIER, arrive_at_peers, load_from_peer, multicast_form
-from treadle.targets.nvidia.copy_plan import Box, CopyPlan
 from treadle.targets.nvidia.cp_async import emit_cp_async
 from treadle.targets.nvidia.early_loads import is_early
 from treadle.targets.nvidia.elected import STORE_QUEUE, Elected, is_gathered
@@ -26,13 +25,12 @@ from treadle.targets.nvidia.global_access import predicated_load, predicated_sto
 from treadle.targets.nvidia.late_wait import hold_back
 from treadle.targets.nvidia.ldmatrix import emit_ldmatrix
 from treadle.targets.nvidia.refills import ahead_of_arrival, needs_fence
-from treadle.targets.nvidia.remainders import tile_starts
 from treadle.targets.nvidia.residency import resident_workgroups
 from treadle.targets.nvidia.shifted_copies import ShiftedCopies, stands_among
 from treadle.targets.nvidia.stmatrix import emit_stmatrix
 from treadle.targets.nvidia.stores import check_stores
 from treadle.targets.nvidia.swizzle import SLOT_ALIGN
-from treadle.targets.nvidia.tensor_map import plan_copy
+from treadle.targets.nvidia.tensor_map import CopyPlan, plan_copy
 from treadle.targets.nvidia.tf32 import allocation, rounded, tf32_buffers
 from treadle.targets.nvidia.wgmma import emit_wait, emit_wgmma
 from treadle.targets.simt.context import Buffer, KernelContext
@@ -56,7 +54,7 @@ class NvidiaHooks(SimtHooks):
     def __init__(self, spec: TargetSpec) -> None:
         super().__init__(spec)
         self.cpu = spec.name
-        self._copies: dict[CopyOp | CopyOutOp, tuple[CopyPlan, Sequence[str]]] = {}
+        self._copies: dict[CopyOp | CopyOutOp, tuple[CopyPlan, str]] = {}
         self._maps: list[str] = []
         self._elected, self._shifted = Elected(), ShiftedCopies()
         self._cluster, self._resident = 1, 1
@@ -82,7 +80,7 @@ class NvidiaHooks(SimtHooks):
             if isinstance(op, CopyOutOp) or (isinstance(op, CopyOp) and op.is_bulk):
                 tf32 = isinstance(op, CopyOp) and allocation(op.destination) in self._tf32
                 plan = plan_copy(kernel, op, self.spec.bulk_tensor, tf32=tf32)
-                self._copies[op] = (plan, [names.setdefault(param, f"map{len(names)}") for param in plan.params])
+                self._copies[op] = (plan, names.setdefault(plan.param, f"map{len(names)}"))
         # Without grid_constant LLVM copies the map to local memory, where the copy engine cannot read it.
         self._maps = list(names.values())
         words = 'byval([128 x i8]) align 64 "nvvm.grid_constant"'
@@ -337,21 +335,22 @@ class NvidiaHooks(SimtHooks):
     def _boxes(self, ctx: KernelContext, op: CopyOp | CopyOutOp, buffer: Buffer) -> list[tuple[str, str, str]]:
         """`(shared address, tensor map, coordinates)` of each box, as operands of what one thread issues."""
         b, todo = ctx.b, self._elected
-        plan, names = self._copies[op]
+        plan, name = self._copies[op]
         moved_by(ctx, buffer, SLOT_ALIGN[plan.param.map.swizzle])  # slots keep the boxes aligned
-        sources = [todo.operand(ctx.parameters[name]) for name in names]
+        source = todo.operand(ctx.parameters[name])
         base = b.ptrtoint(buffer.address, I32)
         if plan.folded is not None:
             return [
-                (todo.operand(b.add(base, i32(box.byte_offset))), sources[0], folded_place(ctx, op, plan, box, todo.operand))
+                (todo.operand(b.add(base, i32(box.byte_offset))), source, folded_place(ctx, op, plan, box, todo.operand))
                 for box in plan.boxes
             ]
-        starts = tile_starts(ctx, op, plan)
-
-        def place(box: Box) -> str:
-            return ", ".join(todo.operand(b.add(start, i32(c))) for start, c in zip(starts, box.start, strict=True))
-
-        return [(todo.operand(b.add(base, i32(box.byte_offset))), sources[box.map], place(box)) for box in plan.boxes]
+        starts = [ctx.small_index(op.offsets[dim]) for dim in plan.view_dims]
+        found: list[tuple[str, str, str]] = []
+        for box in plan.boxes:
+            target = todo.operand(b.add(base, i32(box.byte_offset)))
+            at = ", ".join(todo.operand(b.add(start, i32(c))) for start, c in zip(starts, box.start, strict=True))
+            found.append((target, source, at))
+        return found
 
     def local_load(self, ctx: KernelContext, op: LocalLoadOp) -> bool:
         return op.peer is None and emit_ldmatrix(ctx, op)

@@ -10,7 +10,6 @@ from treadle.codegen.llvm_text import I32, Value
 from treadle.dialects.tile import ContractOp
 from treadle.errors import InternalError
 from treadle.layout.bits import pack
-from treadle.layout.interleaving import straightened
 from treadle.layout.tile_layout import TileLayout
 from treadle.machine import MatrixInstruction
 from treadle.records import dataclass
@@ -37,10 +36,8 @@ class RegisterOperand:
         return RegisterOperand(tuple(words), self.places)
 
 
-def register_operand(ctx: KernelContext, op: ContractOp, row: MatrixInstruction, origins: Sequence[int], apart: int = 1) -> RegisterOperand:
-    """The operand of a contraction whose instructions begin at rows `origins`; `apart`: of interleaved rows. Raises InternalError for a
-    layout that is not A's.
-    """
+def register_operand(ctx: KernelContext, op: ContractOp, row: MatrixInstruction, origins: Sequence[int]) -> RegisterOperand:
+    """The operand of a contraction whose instructions begin at rows `origins`. Raises InternalError for a layout that is not A's."""
     if row.layouts.a is None:
         raise InternalError(f"{row.name} reads A from shared memory only")
     values = ctx.tile(op.a)
@@ -48,7 +45,7 @@ def register_operand(ctx: KernelContext, op: ContractOp, row: MatrixInstruction,
         values = rounded(ctx, values)
     places: dict[tuple[int, int], tuple[int, ...]] = {}
     words: list[Value] = []
-    for origin, registers in operand_registers(straightened(ctx.layout(op.a), 0, apart), row.layouts.a(), row.k, origins).items():
+    for origin, registers in operand_registers(ctx.layout(op.a), row.layouts.a(), row.k, origins).items():
         elements, each = [values[register] for register in registers], len(registers) // WORDS
         places[origin] = tuple(range(len(words), len(words) + WORDS))
         words += [ctx.b.bitcast(ctx.pack(elements[at : at + each]), I32) for at in range(0, len(elements), each)]

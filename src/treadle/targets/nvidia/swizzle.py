@@ -4,7 +4,6 @@ from functools import lru_cache
 
 from treadle.artifact import Swizzle
 from treadle.errors import InternalError
-from treadle.layout.interleaving import apart_along, block_rows, straightened
 from treadle.layout.shared_layout import SharedLayout, row_major, swizzled
 from treadle.records import dataclass
 
@@ -17,13 +16,12 @@ SLOT_ALIGN: dict[Swizzle, int] = {"none": 128, "32B": 256, "64B": 512, "128B": 1
 class SwizzledRows:
     """A matrix in shared memory as column blocks of `row_bytes` wide rows; `inner` is the contiguous dimension, `outer` the other.
 
-    `row_bytes` 0: dense rows of the whole inner extent, without swizzle. `apart`: rows are interleaved (`layout/interleaving.py`).
+    `row_bytes` 0: dense rows of the whole inner extent, without swizzle.
     """
 
     inner: int
     outer: int
     row_bytes: int
-    apart: int = 1
 
     @property
     def name(self) -> Swizzle:
@@ -37,16 +35,12 @@ def recognise(layout: SharedLayout, element_bytes: int) -> SwizzledRows:
     """The form of a rank-2 layout; raises InternalError, naming the layout, for any other."""
     if layout.rank == 2:
         for inner in (0, 1):
-            order, outer = (inner, 1 - inner), 1 - inner
-            apart = apart_along(layout, outer)
-            if apart != 1 and not block_rows(layout.base_shape[outer], apart):
-                continue
-            straight = straightened(layout, outer, apart)
+            order = (inner, 1 - inner)
             for row_bytes in ROW_BYTES:
-                if layout.shape[inner] * element_bytes % row_bytes == 0 and straight == swizzled(
+                if layout.shape[inner] * element_bytes % row_bytes == 0 and layout == swizzled(
                     layout.shape, order, element_bytes, row_bytes
                 ):
-                    return SwizzledRows(inner, outer, row_bytes, apart)
+                    return SwizzledRows(inner, 1 - inner, row_bytes)
         for inner in (1, 0):
             dense = layout == row_major(layout.shape, (inner, 1 - inner))
             unit = tuple(int(axis != inner) for axis in range(2))

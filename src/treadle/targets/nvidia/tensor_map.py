@@ -10,10 +10,10 @@ from treadle.ir.core import BlockArgument, SSAValue
 from treadle.ir.dialects import arith
 from treadle.machine import BulkTensorCopy
 from treadle.plan.expr import Expr, constant, maximum, minimum, symbol
+from treadle.plan.folded_copies import FoldedCopy
+from treadle.records import dataclass
 from treadle.targets.interface import TensorMapParam
-from treadle.targets.nvidia.copy_plan import Box, CopyPlan
 from treadle.targets.nvidia.folded_map import folded_map, folded_start
-from treadle.targets.nvidia.remainders import by_remainders
 from treadle.targets.nvidia.swizzle import recognise
 from treadle.targets.simt.ranges import constant_of
 from treadle.targets.simt.types import element_bytes, type_name
@@ -47,6 +47,26 @@ def size_expression(kernel: KernelOp, value: SSAValue) -> Expr:
             return maximum(left, right)
         return left // right  # sizes are not negative
     raise InternalError(f"a tensor map's size is computed by {op}")
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """One hardware copy: where it lands (bytes from the buffer's start) and its start within the tile, per tensor map dimension."""
+
+    byte_offset: int
+    start: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPlan:
+    """The map of `param` covers the view dimensions `view_dims` (innermost first); `boxes` are the buffer. `folded`: of a folded view,
+    whose tile dimensions `view_dims` are: the array's axes instead, and `view_dims` its columns and rows.
+    """
+
+    param: TensorMapParam
+    view_dims: tuple[int, ...]
+    boxes: tuple[Box, ...]
+    folded: FoldedCopy | None = None
 
 
 def _chunk(rows: int, limit: int) -> int:
@@ -112,19 +132,21 @@ def plan_copy(kernel: KernelOp, op: CopyOp | CopyOutOp, limits: BulkTensorCopy, 
     if view.folding is not None:
         folded, seen = folded_map(view, (dims[1], dims[0]), height, width, limits, expression)
         seen = replace(seen, dtype="tf32" if tf32 else type_name(element), swizzle=rows.name)
-        return CopyPlan((TensorMapParam(view.pointer.index, seen, folded_start(view) * size),), dims, tuple(boxes), folded)
-    param = TensorMapParam(
-        arg=view.pointer.index,
-        map=TensorMap(
-            dtype="tf32" if tf32 else type_name(element),
-            global_dim=tuple(expression(sizes[d]) for d in dims),
-            global_stride_bytes=tuple(expression(strides[d]) * size for d in dims[1:]),
-            box_dim=(width, height, *[1] * (len(dims) - 2)),
-            element_stride=(1,) * len(dims),
-            swizzle=rows.name,
-            l2_promotion="128B",
+        return CopyPlan(TensorMapParam(view.pointer.index, seen, folded_start(view) * size), dims, tuple(boxes), folded)
+    return CopyPlan(
+        TensorMapParam(
+            arg=view.pointer.index,
+            map=TensorMap(
+                dtype="tf32" if tf32 else type_name(element),
+                global_dim=tuple(expression(sizes[d]) for d in dims),
+                global_stride_bytes=tuple(expression(strides[d]) * size for d in dims[1:]),
+                box_dim=(width, height, *[1] * (len(dims) - 2)),
+                element_stride=(1,) * len(dims),
+                swizzle=rows.name,
+                l2_promotion="128B",
+            ),
+            byte_offset=view.offset.value.data * size,
         ),
-        byte_offset=view.offset.value.data * size,
+        dims,
+        tuple(boxes),
     )
-    plan = CopyPlan((param,), dims, tuple(boxes))
-    return plan if rows.apart == 1 else by_remainders(plan, rows, layout, (sizes[dims[1]], strides[dims[1]]), size)

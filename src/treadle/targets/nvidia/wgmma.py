@@ -6,7 +6,6 @@ ignored. MN-major ones: leading = distance of neighbouring blocks of one row's w
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from treadle.codegen.llvm_text import F32, I32, I64, Value, i32, i64, structure, zero
 from treadle.dialects.tile import ContractOp, tile_type
@@ -16,7 +15,6 @@ from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import scf
 from treadle.layout.bits import pack
 from treadle.layout.fragments import wgmma_accumulator
-from treadle.layout.interleaving import block_rows, straightened
 from treadle.layout.tile_layout import TileLayout
 from treadle.machine import MatrixInstruction
 from treadle.records import dataclass
@@ -68,10 +66,6 @@ def _operand(ctx: KernelContext, op: ContractOp, which: str, row: MatrixInstruct
     buffer = ctx.buffer(value)
     mn, k = (0, 1) if which == "a" else (1, 0)
     rows = recognise(buffer.layout, element_bytes(buffer.element))
-    if rows.apart > 1:
-        if rows.outer != mn:
-            raise InternalError(f"wgmma operand {which} interleaved along k: {buffer.layout.to_lists()}")
-        buffer = replace(buffer, layout=straightened(buffer.layout, mn, rows.apart))
     operand = Operand(buffer, rows, mn, k)
     if not rows.row_bytes:
         raise InternalError(f"wgmma operand without a swizzle: {buffer.layout.to_lists()}")
@@ -121,15 +115,6 @@ def accumulator_tiles(layout: TileLayout, row: MatrixInstruction) -> list[Tile]:
     if sorted(r for t in tiles for r in t.registers) != list(range(layout.num_registers)):
         raise InternalError(f"accumulator of {row.name} in the layout {layout.to_lists()}")
     return tiles
-
-
-def in_order(layout: TileLayout) -> tuple[TileLayout, tuple[int, int]]:
-    """An accumulator layout with rows and columns in the order in which instructions have them, and how far apart these are in the tile."""
-    found: list[int] = []
-    for dim, bases in enumerate((layout.lane[2:3], layout.register[:1])):
-        apart = bases[0][dim] if bases else 1
-        found.append(apart if apart > 1 and block_rows(layout.base_shape[dim], apart) else 1)
-    return straightened(straightened(layout, 0, found[0]), 1, found[1]), (found[0], found[1])
 
 
 def within_columns(tiles: Sequence[Tile], columns: int) -> list[Tile]:
@@ -284,13 +269,9 @@ def emit_wgmma(ctx: KernelContext, op: ContractOp, row: MatrixInstruction) -> No
     """Issue the instructions of one contraction; the result is in flight until the queue "wgmma" is waited for."""
     if tile_type(op.accumulator).element_type != tile_type(op.result).element_type or ctx.warps % 4:
         raise InternalError(f"{row.name} in a kernel of {ctx.warps} warps")
-    layout, (apart, of_columns) = in_order(ctx.layout(op.accumulator))
+    layout = ctx.layout(op.accumulator)
     left = _operand(ctx, op, "a", row) if is_shared(op.a.type) else None
-    if left is not None and left.rows.apart != apart:
-        raise InternalError(f"{row.name}: accumulators of rows {apart} apart, A of rows {left.rows.apart} apart")
     right = _operand(ctx, op, "b", row)
-    if right.rows.apart != of_columns or (of_columns > 1 and op.columns is not None):
-        raise InternalError(f"{row.name}: accumulators of columns {of_columns} apart, B of columns {right.rows.apart} apart")
     groups = layout.warp[2:]
     tiles = within_columns(accumulator_tiles(layout, row), op.defined_columns())
     if any(tile.width % row.n_step for tile in tiles):
@@ -300,7 +281,7 @@ def emit_wgmma(ctx: KernelContext, op: ContractOp, row: MatrixInstruction) -> No
         raise InternalError(f"{row.name} over k = {k_extent}")
     right_deltas = [right.byte_offset(basis[1], 0) for basis in groups]
     _check_additive(right, [basis[1] for basis in groups], [t.n for t in tiles])
-    registers = register_operand(ctx, op, row, [t.m for t in tiles], apart) if left is None else None
+    registers = register_operand(ctx, op, row, [t.m for t in tiles]) if left is None else None
     a_base = None if left is None else _left_base(ctx, left, [basis[0] for basis in groups], tiles)
     b_base = _descriptor(right, right_deltas, ctx)
     accumulators, start = list(ctx.tile(op.accumulator)), _start(ctx, op)

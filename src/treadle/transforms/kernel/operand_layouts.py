@@ -3,13 +3,11 @@
 from collections.abc import Mapping
 
 from treadle.analysis.element_bytes import element_bytes
-from treadle.analysis.operand_sources import source_buffer
 from treadle.dialects import tile
 from treadle.dialects.tile_attributes import SharedLayoutAttr, is_shared
 from treadle.errors import InternalError
 from treadle.ir.core import Attribute
 from treadle.ir.dialects import builtin
-from treadle.layout.interleaving import apart_along
 from treadle.layout.shared_layout import SharedLayout
 from treadle.machine import TargetSpec
 from treadle.plan.contract_layouts import ContractLayouts, matrix_layouts, multiply_add_layouts
@@ -66,27 +64,7 @@ def contract_layouts(op: tile.ContractOp, kernel: tile.KernelOp, spec: TargetSpe
     row = spec.instruction(op.instruction.data)
     k = op.operand_shape(op.a)[1]
     # Contractions that share an operand hold more of them at once: packed ones, which all live to a step's end, would spill.
-    found = matrix_layouts(row, m, n, warps_m, warps_n, k if row.reads_shared or not _shares_operand(op) else 0)
-    return found.with_interleaved(_rows_apart(op), _columns_apart(op)) if row.reads_shared else found
-
-
-def _rows_apart(op: tile.ContractOp) -> int:
-    """How far the first two rows of A's buffer are apart, of the one that its registers are loaded from, or of the one decided on."""
-    if is_shared(op.a.type):
-        return apart_along(tile.shared_layout_of(op.a), 0)
-    for decided in (staging_of(op, "a"), source_of(op, "a")):
-        if decided[1] is not None:
-            return apart_along(decided[1], 0)
-    buffer = source_buffer(op.a)
-    return 1 if buffer is None else apart_along(tile.shared_layout_of(buffer), 0)
-
-
-def _columns_apart(op: tile.ContractOp) -> int:
-    """The same of B's columns, which instructions read from shared memory alone."""
-    if is_shared(op.b.type):
-        return apart_along(tile.shared_layout_of(op.b), 1)
-    layout = staging_of(op, "b")[1]
-    return 1 if layout is None else apart_along(layout, 1)
+    return matrix_layouts(row, m, n, warps_m, warps_n, k if row.reads_shared or not _shares_operand(op) else 0)
 
 
 def _shares_operand(op: tile.ContractOp) -> bool:

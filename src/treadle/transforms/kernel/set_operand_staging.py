@@ -20,23 +20,13 @@ from treadle.ir.core import Attribute
 from treadle.ir.dialects import builtin, scf
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
-from treadle.layout.interleaving import block_rows, interleaved
 from treadle.layout.shared_layout import SharedLayout
 from treadle.layout.tile_layout import TileLayout
 from treadle.machine import MatrixInstruction, TargetSpec
 from treadle.plan.f32_split import ROUNDED
 from treadle.plan.folded_copies import folded_refusal
 from treadle.plan.layout_choice import GlobalAccess, shared_cost
-from treadle.plan.staging import (
-    bulk_refusal,
-    descriptor_layout,
-    fits_swizzle,
-    interleaved_copies,
-    linear_buffer,
-    linear_refusal,
-    piece_width,
-    register_buffer,
-)
+from treadle.plan.staging import bulk_refusal, descriptor_layout, fits_swizzle, linear_buffer, linear_refusal, piece_width, register_buffer
 from treadle.records import dataclass
 from treadle.remarks import emit
 from treadle.transforms.kernel.forms import roles, split_operands
@@ -69,28 +59,6 @@ def _bulk_refusal(operand: Operand, row: MatrixInstruction | None, spec: TargetS
             return "no dimension of the tile has unit stride"
         return folded_refusal(windows, facts, (dims[1 - along], dims[along]), operand.shape[1 - along], spec.bulk_tensor)
     return bulk_refusal(facts, None if along is None else dims[along], spec.bulk_tensor)
-
-
-def _interleaving(operand: Operand, kernel: tile.KernelOp, spec: TargetSpec, accumulator: TileLayout | None) -> int:
-    """How many descriptors bring an operand's rows by their remainders to a role's ring, where one cannot for their pitch alone; 0 where
-    they do not. `accumulator`: the layout whose rows or columns are the operand's where an instruction reads it, along k then; None where
-    threads do.
-    """
-    load, along, config = operand.load, operand.contiguous, config_of(kernel)
-    if not isinstance(config, roles.Config) or not config.takes_remainders or load is None or view_op(load.view).folding is not None:
-        return 0
-    if accumulator is not None and along != operand.k_dim:
-        return 0
-    if spec.bulk_tensor is None or load.result is not operand.value or not is_zero(load.other) or along is None:
-        return 0
-    if not fits_swizzle(operand.shape[along], operand.bytes, spec.bulk_tensor.swizzle_bytes):
-        return 0
-    dims, own = tile.ints(load.dims), 1 - along
-    apart = interleaved_copies(access_facts(load.view, tuple(load.offsets), dims, operand.shape), dims, along, spec.bulk_tensor)
-    if not apart or accumulator is None:
-        return apart
-    rows, side = operand.shape[own], accumulator.base_shape[1 - operand.k_dim]
-    return apart if block_rows(rows, apart) == block_rows(side, apart) else 0
 
 
 def _piece_path(operand: Operand, row: MatrixInstruction | None, kernel: tile.KernelOp, spec: TargetSpec) -> tuple[str, int]:
@@ -205,14 +173,9 @@ def _split_source(
     if row is None or operand.load is None or (operand.load.result is operand.value) != (row.a_type == ROUNDED):
         return None
     whole, row = replace(operand, value=operand.load.result), replace(row, k_major_only=False)
-    layout = _layout(whole, row, None, 0, kernel, spec)
-    if _bulk_refusal(whole, row, spec) is None:
-        path = tile.BULK_TENSOR
-    elif (apart := _interleaving(whole, kernel, spec, None)) and whole.contiguous is not None:
-        path, layout = tile.BULK_TENSOR, interleaved(layout, 1 - whole.contiguous, apart)
-    else:
-        path = _piece_path(whole, row, kernel, spec)[0]
-    return builtin.DictionaryAttr({"path": builtin.StringAttr(path), "layout": SharedLayoutAttr(layout)}) if path else None
+    path = tile.BULK_TENSOR if _bulk_refusal(whole, row, spec) is None else _piece_path(whole, row, kernel, spec)[0]
+    layout = SharedLayoutAttr(_layout(whole, row, None, 0, kernel, spec))
+    return builtin.DictionaryAttr({"path": builtin.StringAttr(path), "layout": layout}) if path else None
 
 
 def _split_staging(
@@ -361,14 +324,10 @@ class SetOperandStagingPass(KernelPass):
                     "refusal", self.name, subject, "not read from registers: the threads do not hold what they would read", location_of(op)
                 )
             refusal = "the threads are asked for" if asked == THREADS else _bulk_refusal(operand, row, spec)
-            layout = _layout(operand, row, fragment, layouts.k_step, kernel, spec)
-            may = refusal and asked != THREADS and row is not None and row.reads_shared and op.columns is None
-            apart = _interleaving(operand, kernel, spec, layouts.accumulator) if may else 0
-            if apart:
-                refusal, layout = None, interleaved(layout, 1 - k_dim, apart)
             piece_path, width = _piece_path(operand, row, kernel, spec) if refusal and asked != THREADS else ("", 0)
             path = piece_path or (THREADS if refusal else "bulk_tensor")
             how = f"{_pieces_text(width, spec)} by the producer's threads" if width else "staged by the threads"
+            layout = _layout(operand, row, fragment, layouts.k_step, kernel, spec)
             staging[name] = builtin.DictionaryAttr({"path": builtin.StringAttr(path), "layout": SharedLayoutAttr(layout)})
             if refusal and spec.bulk_tensor is not None:
                 emit("refusal", self.name, subject, f"descriptor copy refused: {refusal}; {how}", location_of(op))
@@ -377,8 +336,7 @@ class SetOperandStagingPass(KernelPass):
                     "decision",
                     self.name,
                     subject,
-                    f"staged by {'descriptor copy' if path == 'bulk_tensor' else 'the threads'}"
-                    + (f", rows of {apart} remainders by a descriptor each" if apart else ""),
+                    f"staged by {'descriptor copy' if path == 'bulk_tensor' else 'the threads'}",
                     location_of(op),
                 )
         op.attributes[STAGING] = builtin.DictionaryAttr(staging)

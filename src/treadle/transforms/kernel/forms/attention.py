@@ -28,7 +28,6 @@ class Config(roles.Config):
     """
 
     form: ClassVar[str] = NAME
-    takes_remainders: ClassVar[bool] = False
     axes: tuple[int, ...] = (-1, -1, -1, -1)
     tile: tuple[int, ...] = (1, 1, 1, 1)
     resident: int = 0

@@ -39,9 +39,7 @@ def refusal(problem: KernelProblem) -> str | None:
     if asked.form != NAME:
         if asked.tile:
             return "a tile is asked for"
-        if (reason := problem.copies.refusal) is not None:
-            return reason
-        if (reason := problem.descriptor_refusal) is not None and any(problem.exchanged.copies.piece_bytes):
+        if (reason := problem.descriptor_refusal) is not None:
             return reason
         if not may_be_exchanged(problem.shape, problem.role_problem.operands, problem.spec):
             return "the result is large"

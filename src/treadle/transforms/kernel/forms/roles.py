@@ -43,8 +43,6 @@ class Config(ContractionConfig):
     """
 
     form: ClassVar[str] = NAME
-    takes_remainders: ClassVar[bool] = True
-    """Whether rows of operands may come by their remainders: nothing but results depends on their order."""
     num_stages: int = 1
     consumer_warpgroups: int = 1
     ping_pong: int = 1
