@@ -7,6 +7,7 @@ from treadle.records import Record
 Precision = Literal["ieee", "tf32", "3xtf32", "bf16x3", "bf16x6"]
 Fp8Accumulation = Literal["fast", "promoted"]
 Persistence = Literal["auto", "always", "never"]
+Overlap = Literal["auto", "always", "never"]
 AttentionChoice = Literal["auto", "off", "always"]
 IssueTurns = Literal["off", "always"]
 Form = Literal["auto", "tiles", "roles", "streaming", "swapped", "exchanged", "split_operands"]
@@ -18,6 +19,7 @@ CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "form": get_args(Form),
     "attention": get_args(AttentionChoice),
     "issue_turns": get_args(IssueTurns),
+    "overlap_launches": get_args(Overlap),
 }
 """The values of the options that are one of a few words."""
 
@@ -81,7 +83,8 @@ class CompileOptions(ContractionOverrides):
     there is such a kernel; "off": only where `dispatch.group` attributes of the program say so.
     `issue_turns`: "always": two groups of warps that compute rows of one attention issue their matrix instructions in turn, where they can
     be told apart; "off": they run as they come, which was as fast or faster wherever it was measured.
-    `overlap_launches`: kernels of one program start while the one before them ends, where the machine can (sm_90a).
+    `overlap_launches`: kernels of one program start while the one before them ends, where the machine can (sm_90a): "always", "never",
+    "auto": reductions of what the launch ahead of them has computed, as those that merge parts.
 
     `tuned`: where all of these choices are the compiler's, use those that `treadle tune` measured for the same program and numerics on the
     product that is in this machine.
@@ -94,7 +97,7 @@ class CompileOptions(ContractionOverrides):
     verify: bool = True
     allow_unproven: bool = False
     pipeline_stages: int = -1
-    overlap_launches: bool = False
+    overlap_launches: Overlap = "auto"
     index_bits: int = 32
     split_reduction: str = "auto"
     reassociate: bool = True

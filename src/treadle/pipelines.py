@@ -256,7 +256,7 @@ def unproven_schedule_passes(options: CompileOptions | None = None, spec: Target
         InsertSyncPass(),  # sees every access there will be
         InsertSchedFencesPass(),  # at the barriers that are there now
         # what it adds stands before the whole body
-        *((OverlapLaunchesPass(),) if options is not None and options.overlap_launches else ()),
+        *(() if options is None or options.overlap_launches == "never" else (OverlapLaunchesPass(options.overlap_launches == "always"),)),
     )
 
 
