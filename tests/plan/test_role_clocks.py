@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from treadle.machine import target_spec
 from treadle.plan.form_times import role_seconds
-from treadle.plan.role_clocks import RoleModel, role_cost, role_tile
+from treadle.plan.role_clocks import RoleModel, read_again, role_cost, role_tile
 from treadle.plan.role_tiles import (
     OperandRows,
     ResultShape,
@@ -178,3 +178,21 @@ def test_clusters_are_for_rows_that_begin_inside_requests() -> None:
     assert [shared_operand(each, divided) for each in found] == ["", ""], "nothing cuts off stores there"
     fewer = [each.cluster for each in in_clusters(tile, problem(1040, 8768, 5576, cut, whole), SPEC)]
     assert fewer == [2], "clusters of four do not begin at once"
+
+
+def test_what_the_cache_does_not_keep_is_read_again() -> None:
+    """464 x 11664 x 6912: walked row by row, B of 161 MB is read twice; where all rows are walked together, once."""
+    shape, tile = ContractionShape(1, 464, 11664, 6912), RoleTile(64, 192, 64, 4, 2, 4)
+    once = (464 + 11664) * 6912 * 2
+    assert read_again(replace(tile, group_m=4), shape, 2, SPEC) == 0
+    assert 1.8 * once < read_again(replace(tile, group_m=1), shape, 2, SPEC) < 2.2 * once
+    assert read_again(replace(tile, group_m=1), ContractionShape(1, 464, 1166, 6912), 2, SPEC) == 0, "the cache keeps both"
+    whole = problem(464, 11664, 6912, OperandRows(), OperandRows())
+    assert role_cost(replace(tile, group_m=1), whole, SPEC) > 1.05 * role_cost(replace(tile, group_m=4), whole, SPEC)
+
+
+@given(m=SIZES, n=SIZES, k=SIZES, walked=st.sampled_from([1, 2, 3, 4, 7, 8]))
+def test_nothing_is_read_less_than_once(m: int, n: int, k: int, walked: int) -> None:
+    tile = RoleTile(64, 128, 64, 4, 2, 4, group_m=walked)
+    again = read_again(tile, ContractionShape(1, m, n, k), 2, SPEC)
+    assert again == 0 or again >= (m + n) * k * 2
