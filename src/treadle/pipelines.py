@@ -15,6 +15,7 @@ from treadle.records import dataclass
 from treadle.transforms.kernel.allocate_shared import AllocateSharedPass
 from treadle.transforms.kernel.assign_layouts import AssignLayoutsPass
 from treadle.transforms.kernel.convert_dispatch_to_tile import ConvertDispatchToTilePass
+from treadle.transforms.kernel.divide_groups import DivideGroupsPass
 from treadle.transforms.kernel.enclose_stages import EncloseStagesPass
 from treadle.transforms.kernel.fold_rings import FoldRingsPass
 from treadle.transforms.kernel.form_roles import FormRolesPass
@@ -239,6 +240,7 @@ def unproven_schedule_passes(options: CompileOptions | None = None, spec: Target
         LowerLayoutConversionsPass(),  # the same for conversions, reductions' own included
         LowerArrivalsPass(),  # the same for the flags of arrivals
         StoreInBulkPass(),  # before roles exist: it sees each store once
+        DivideGroupsPass("auto" if options is None else options.issue_turns),  # the layouts are final; before buffers are those of roles
         SetRolesPass(),  # final layouts and boxes say what fits and what can be deferred
         FormRolesPass(),  # whatever it clones and drops is cleaned up next
         CsePass(),  # layouts make equal constants and loads distinct values; join those that agreed
@@ -253,7 +255,7 @@ def unproven_schedule_passes(options: CompileOptions | None = None, spec: Target
         InsertSyncPass(),  # sees every access there will be
         InsertSchedFencesPass(),  # at the barriers that are there now
         # what it adds stands before the whole body
-        *((OverlapLaunchesPass(),) if options is not None and options.overlap_launches else ()),
+        *(() if options is None or options.overlap_launches == "never" else (OverlapLaunchesPass(options.overlap_launches == "always"),)),
     )
 
 

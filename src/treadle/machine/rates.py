@@ -152,12 +152,14 @@ class ReductionRates(Record):
 
 class GeneralRates(Record):
     """Of any kernel. `efficiency`: the share of the peak rates that large kernels reach, matrix units and memory alike.
-    `launch_seconds`: of a kernel beside its work. `element_macs`: how many multiply-adds take as long as bringing one element of an operand
-    into a unit. `piece_clocks`: of a warp's copy of one piece a lane into shared memory, addresses and bounds included.
+    `launch_seconds`: of a kernel beside its work; `overlapped_seconds`: of one that begins while the one ahead of it ends.
+    `element_macs`: how many multiply-adds take as long as bringing one element of an operand into a unit. `piece_clocks`: of a warp's copy
+    of one piece a lane into shared memory, addresses and bounds included.
     """
 
     efficiency: float
     launch_seconds: float
+    overlapped_seconds: float
     element_macs: int
     piece_clocks: float
 

@@ -36,7 +36,7 @@ from treadle.plan.tile_config import ContractionShape
 KEPT_SHARE = 0.5
 """Of the cache that all units share, what still holds operands when they are read again."""
 TWO_UNDER_WAY = 4
-"""Slots of a ring of which threads keep two under way at least."""
+"""Slots of a ring of which threads keep two in flight at least."""
 COPIED_AHEAD = 3
 """How arithmetic and memory add up: rings keep the memory busy meanwhile (see `limited`)."""
 NEAR = 6
@@ -301,7 +301,7 @@ class _TileModel:
         copies = limited(copies, (self.rates.ring_clocks + copies) / ahead, NEAR)
         if not self.copies.threads:
             return arithmetic, copies
-        # Half of the ring is under way: the wait for one slot alone is hidden by no other.
+        # Half of the ring is in flight: the wait for one slot alone is hidden by no other.
         threads = self.copies.threads + (self.rates.held_ring_clocks if self.tile.num_stages < TWO_UNDER_WAY else 0)
         return arithmetic, limited(copies, threads, NEAR)
 

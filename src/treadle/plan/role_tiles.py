@@ -31,7 +31,7 @@ ELEMENTS_WITH_TWO_BUFFERS = 128 * 128
 LONG_RING = 8
 """Slots of a ring that a short sum may have more of than steps: the next tiles' are copied ahead."""
 PLANNED_EPILOGUE_SLOTS = 2
-"""Boxes of what an epilogue reads that a tile keeps room for: one is read while the next is under way."""
+"""Boxes of what an epilogue reads that a tile keeps room for: one is read while the next is in flight."""
 
 
 @dataclass(frozen=True, slots=True)
