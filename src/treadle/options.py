@@ -9,6 +9,7 @@ Fp8Accumulation = Literal["fast", "promoted"]
 Persistence = Literal["auto", "always", "never"]
 Overlap = Literal["auto", "always", "never"]
 AttentionChoice = Literal["auto", "off", "always"]
+IssueTurns = Literal["auto", "off", "always"]
 Form = Literal["auto", "tiles", "roles", "streaming", "swapped", "exchanged", "split_operands"]
 
 CHOICES: Final[dict[str, tuple[str, ...]]] = {
@@ -17,6 +18,7 @@ CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "persistent": get_args(Persistence),
     "form": get_args(Form),
     "attention": get_args(AttentionChoice),
+    "issue_turns": get_args(IssueTurns),
     "overlap_launches": get_args(Overlap),
 }
 """The values of the options that are one of a few words."""
@@ -79,6 +81,8 @@ class CompileOptions(ContractionOverrides):
     one is split unless its attribute asks for it.
     `attention`: "auto": two contractions with a softmax between them are one kernel where that is modelled to be faster; "always": wherever
     there is such a kernel; "off": only where `dispatch.group` attributes of the program say so.
+    `issue_turns`: "auto": two groups of warps that compute rows of one attention take turns at the matrix units where that is modelled to
+    be faster; "always": wherever they can; "off": nowhere.
     `overlap_launches`: kernels of one program start while the one before them ends, where the machine can (sm_90a): "always", "never",
     "auto": reductions of what the launch ahead of them has computed, as those that merge parts.
 
@@ -98,6 +102,7 @@ class CompileOptions(ContractionOverrides):
     split_reduction: str = "auto"
     reassociate: bool = True
     attention: AttentionChoice = "auto"
+    issue_turns: IssueTurns = "auto"
 
     tuned: bool = True
 

@@ -77,6 +77,7 @@ _H200_RATES = Rates(
         step_clocks=229,
         wait_clocks=92.4,
         power_factor=0.135,
+        promoting_clocks=260,
         tall_factor=1.02,
         tile_overhead=369,
         epilogue_clocks=0.0389,
@@ -142,7 +143,7 @@ def derived_rates(product: Product) -> Rates:
     """Rates of a product that nobody has measured.
 
     What is a number of clocks or of registers, or a share, is taken over from the H200: caches, schedulers and instruction latencies go by
-    the clock on all machines, and times in clocks of the machines at hand differ by less than the rates do. What follows the
+    the clock on all machines, and times in clocks of these machines differ by less than the rates do. What follows the
     memory's bandwidth (the fill of a ring from a cold cache) is scaled by a unit's part of it. Peak rates are no constants of a model:
     the models compute them from units, clock, bandwidth and the rows of the matrix instructions.
     """
