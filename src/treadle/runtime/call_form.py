@@ -159,7 +159,7 @@ class CallForm(ABC):
                 array.stream = stream
 
     def _stream_code(self, stream: int) -> int:
-        """What a key says about the stream: its handle; below 0 where the call takes no memory that is kept for the stream: the complement of
+        """What a key says about the stream: its handle; below 0 where the call takes no memory that is kept for it: the complement of
         the handle and of the number of the graph that the call goes into.
         """
         if stream != _PER_THREAD and not self._driver.is_capturing(stream):
