@@ -52,7 +52,7 @@ class HostClock:
         return 1e3 * (end - start)
 
     def synchronize(self) -> None:
-        """Nothing is under way."""
+        """Nothing is in flight."""
 
 
 def device(options: argparse.Namespace) -> str:
