@@ -10,6 +10,7 @@ from targets.tile_kernels import fma_matmul, softmax, vector_add, wgmma_matmul
 
 from treadle import driver
 from treadle.bench import families
+from treadle.bench.suite import find
 from treadle.dialects.tile import KernelOp
 from treadle.errors import KernelRejected
 from treadle.ir.dialects import builtin
@@ -133,6 +134,13 @@ func.func @matmul(%a: tensor<{m}x{k}xf16>, %b: tensor<{k}x{n}xf16>) -> tensor<{m
 """
 
 
+def named(name: str) -> str:
+    """The text of a workload that its name says."""
+    workload = find(name)
+    assert workload is not None
+    return workload.text
+
+
 PROGRAMS = {
     "two widths with deferred stores": lambda: families.matmul("case", "case", 4096, 4096, 4096, "bf16").text,
     "ping-pong": lambda: families.matmul("case", "case", 2048, 2048, 2048, "bf16").text,
@@ -142,6 +150,9 @@ PROGRAMS = {
     "rows": lambda: (EXAMPLES / "softmax.mlir").read_text(),
     "epilogue": lambda: (EXAMPLES / "linear_bias_gelu.mlir").read_text(),
     "doubles": lambda: float64_exp(1000),
+    "parts merged in a cluster": lambda: families.matmul("case", "case", 128, 896, 8192, "bf16").text,
+    "64-bit arithmetic of uniform registers": lambda: named("gemm-bf16-nt-7864x104x184"),
+    "the transposed product": lambda: named("gemm-f16-tt-2744x312x4280"),
 }
 
 

@@ -31,6 +31,7 @@ _CODES: Final = {
     "EXIT": (0x94D,),
     "FENCE": (0x3C6,),
     "HGMMA": (0x9F0, 0xDF0),
+    "LD": (0x980,),
     "LDC": (0xB82,),
     "LDG": (0x981,),
     "LDGDEPBAR": (0x9AF,),
@@ -55,7 +56,7 @@ _CODES: Final = {
     "SYNCS": (0x5A7, 0x5B2, 0x9A7),
     "UCGABAR_ARV": (0x9C7,),
     "UCGABAR_WAIT": (0xDC7,),
-    "UIADD3": (0x290, 0x890),
+    "UIADD3": (0x290, 0x297, 0x890),
     "UIMAD": (0x2A4, 0x2A5, 0x4A4, 0x8A4, 0x8A5),
     "UISETP": (0x28C, 0x88C),
     "ULDC": (0xAB9,),
@@ -164,6 +165,7 @@ _NO_VECTOR_REGISTERS: Final = frozenset(
 _FOUR_REGISTERS: Final = frozenset(("CCTL", "LDC", "SYNCS"))
 _MEMORY: Final = {
     "ATOMG": ((16, 2), (24, 2), (32, 2), (64, 2)),
+    "LD": ((16, 0), (24, 2)),
     "LDG": ((16, 0), (24, 2)),
     "LDGSTS": ((16, 1), (24, 2)),
     "LDL": ((16, 0), (24, 1)),
