@@ -152,6 +152,7 @@ PROGRAMS = {
     "doubles": lambda: float64_exp(1000),
     "parts merged in a cluster": lambda: families.matmul("case", "case", 128, 896, 8192, "bf16").text,
     "64-bit arithmetic of uniform registers": lambda: named("gemm-bf16-nt-7864x104x184"),
+    "a convolution that gathers": lambda: named("conv-bf16-1x52x41x352-160-k5"),
     "the transposed product": lambda: named("gemm-f16-tt-2744x312x4280"),
 }
 
