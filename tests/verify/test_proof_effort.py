@@ -117,7 +117,7 @@ def test_lengths_of_middle_size_are_tried_from_below() -> None:
 )
 def test_numbers_of_either_sign_are_found_in_a_few_operations(condition: str, about: int) -> None:
     """Numbers that a kernel reads may be negative: each box that is looked in is smaller than what was found before."""
-    left = UncoveredSet(("n", "m", "p"), f"{-(2**31)} <= n, m, p < {2**31} and {condition}", 20_000)
+    left = UncoveredSet(("n", "m", "p"), f"{-(2**31)} <= n, m, p < {2**31} and {condition}", 30_000)
     assert max(map(abs, next(iter(left)))) <= (1 + 1 / NEARLY) * about
 
 

@@ -19,8 +19,9 @@ class RoleRates(Record):
 
     Arithmetic of a step. `step_clocks`: what consumers who wait for one another's instructions take at least; `wait_clocks`: what one
     consumer warpgroup takes beside its instructions where none of them run under the next step. `power_factor`: by how much clocks fall
-    where all matrix units are busy. `tall_factor`: how many times as long instructions take of groups that hold more accumulators than
-    leave room beside them, and have fewer slots.
+    where all matrix units are busy. `promoting_clocks`: of a step of one group alone that adds its sums to others in registers.
+    `tall_factor`: how many times as long instructions take of groups that hold more accumulators than leave room beside them, and have
+    fewer slots.
 
     Of a tile outside its loop. `tile_overhead`: whatever its size. `epilogue_clocks`: of an element of the result on its way out of a
     compute unit; `cut_store_clocks`: beside these, where rows of the result begin inside a sector; `stored_clocks`: where threads store it.
@@ -55,6 +56,7 @@ class RoleRates(Record):
     step_clocks: float
     wait_clocks: float
     power_factor: float
+    promoting_clocks: float
     tall_factor: float
     tile_overhead: float
     epilogue_clocks: float
@@ -149,12 +151,14 @@ class ReductionRates(Record):
 
 class GeneralRates(Record):
     """Of any kernel. `efficiency`: the share of the peak rates that large kernels reach, matrix units and memory alike.
-    `launch_seconds`: of a kernel beside its work. `element_macs`: how many multiply-adds take as long as bringing one element of an operand
-    into a unit. `piece_clocks`: of a warp's copy of one piece a lane into shared memory, addresses and bounds included.
+    `launch_seconds`: of a kernel beside its work; `overlapped_seconds`: of one that begins while the one ahead of it ends.
+    `element_macs`: how many multiply-adds take as long as bringing one element of an operand into a unit. `piece_clocks`: of a warp's copy
+    of one piece a lane into shared memory, addresses and bounds included.
     """
 
     efficiency: float
     launch_seconds: float
+    overlapped_seconds: float
     element_macs: int
     piece_clocks: float
 

@@ -228,7 +228,7 @@ class UncoveredSet:
 
         self._names, self._sets = names, integer_sets
         self._account = integer_sets.Account(operations)
-        self._boxes: dict[tuple[int, int], Set] = {}
+        self._boxes: dict[tuple[int, int, int | None], Set] = {}
         self._many = FEW_PIECES
         self.cost = 0
         with self._bounded():
@@ -246,10 +246,16 @@ class UncoveredSet:
             raise TooHard from error
 
     def _within(self, low: int, high: int) -> "Set":
-        box = self._boxes.get((low, high))
+        """What is left where all values are within bounds."""
+        return self._left.intersect(self._box(low, high, None))
+
+    def _box(self, low: int, high: int, at: int | None) -> "Set":
+        """Where all values, or the one at a place, are within bounds."""
+        box = self._boxes.get((low, high, at))
         if box is None:
-            box = self._boxes[low, high] = self._of(" and ".join(f"{low} <= {name} < {high}" for name in self._names) or "true")
-        return self._left.intersect(box)
+            names = self._names if at is None else self._names[at : at + 1]
+            box = self._boxes[low, high, at] = self._of(" and ".join(f"{low} <= {name} < {high}" for name in names) or "true")
+        return box
 
     def _values(self, found: "Set") -> tuple[int, ...] | None:
         point = self._sets.point_of(found)
@@ -262,7 +268,8 @@ class UncoveredSet:
         if (found := self._values(self._within(-SMALL, SMALL).lexmin())) is not None:
             return found
         found = self._values(self._within(-LARGER, LARGER))
-        return self._nearly_least(self._values(self._left), LARGER) if found is None else self._nearly_least(found, SMALL)
+        found = self._nearly_least(self._values(self._left), LARGER) if found is None else self._nearly_least(found, SMALL)
+        return None if found is None else self._others_least(found)
 
     def _nearly_least(self, found: tuple[int, ...] | None, empty: int) -> tuple[int, ...] | None:
         """Of large ones: a loop's length stands for itself and longer ones, so that each shorter one would be a class of its own."""
@@ -272,6 +279,23 @@ class UncoveredSet:
                 empty = middle
             else:
                 found = smaller
+        return found
+
+    def _others_least(self, found: tuple[int, ...]) -> tuple[int, ...]:
+        """Where one value has to be large, others need not: each of them in turn is made as small as those before it leave it, if it may be
+        small at all.
+        """
+        bound = max(map(abs, found)) + 1
+        left = self._within(1 - bound, bound)
+        for at in range(len(found)):
+            empty, limit = 0, SMALL
+            while (value := abs(found[at])) > empty:
+                smaller = self._values(left.intersect(self._box(1 - min(limit, value), min(limit, value), at)))
+                if smaller is None and limit == SMALL:
+                    break
+                found, empty = (found, limit) if smaller is None else (smaller, empty)
+                limit = (empty + abs(found[at]) + 1) // 2
+            left = left.intersect(self._box(-abs(found[at]), abs(found[at]) + 1, at))
         return found
 
     def __iter__(self) -> Iterator[tuple[int, ...]]:

@@ -4,7 +4,7 @@ A component counts: steps of a strand, groups of a queue that are known to be re
 operation that completes later has a token (component, value): it happened before everything whose clock has reached the value.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from treadle.verify.events import Access, Event
 from treadle.verify.program import Program, Strand
@@ -136,11 +136,13 @@ class Frame:
 class Agent:
     """A strand at work: its clock, its queues, where it stands, and what it waits for (`blocked`: empty when it does not).
 
-    `number`: the strand's number, which is also its component. `row`: the nodes that it has to run.
+    `number`: the strand's number, which is also its component. `row`: the nodes that it has to run. `counts`: how far its counters of
+    rings are.
     """
 
-    def __init__(self, strand: Strand) -> None:
+    def __init__(self, strand: Strand, counts: Sequence[int] = ()) -> None:
         self.strand, self.number = strand, strand.number
+        self.counts = list(counts)
         self.clock: Clock = {}
         self.row: tuple[int, ...] = ()
         self.frames: list[Frame] = []
@@ -163,9 +165,10 @@ class Agent:
         tiles = [(register, flight, flight.taken) for register, flight in self.registers.items()]
         retired = {queue: list(times) for queue, times in self.retired.items()}
         rest = self.blocked, self.target, self.waiting, self.last_sync, self.is_done
+        counts = list(self.counts)
 
         def restore() -> None:
-            self.clock, self.closed = dict(clock), dict(closed)
+            self.clock, self.closed, self.counts = dict(clock), dict(closed), list(counts)
             self.registers = {register: flight for register, flight, _ in tiles}
             for _, flight, taken in tiles:
                 flight.taken = taken

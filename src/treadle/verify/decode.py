@@ -25,10 +25,20 @@ class MbarrierRef:
         self.first, self.size = first, size
 
 
+class Turned:
+    """What a counter of rings picks: for each of its counts a reference, or a parity."""
+
+    __slots__ = ("counter", "values")
+
+    def __init__(self, counter: int, values: tuple[object, ...]) -> None:
+        self.counter, self.values = counter, values
+
+
 class References:
     """The references of a program so far: equal ones are the same object, so that they are compared and hashed by identity."""
 
     def __init__(self) -> None:
+        self._turned: dict[tuple[int, tuple[object, ...]], Turned] = {}
         self._buffers: dict[tuple[Buffer, tuple[int, ...], tuple[int, ...]], BufferRef] = {}
         self._mbarriers: dict[tuple[int, int], MbarrierRef] = {}
 
@@ -45,6 +55,13 @@ class References:
         found = self._mbarriers.get((first, size))
         if found is None:
             found = self._mbarriers[first, size] = MbarrierRef(first, size)
+        return found
+
+    def turned(self, counter: int, values: tuple[object, ...]) -> Turned:
+        """The only `Turned` with these values."""
+        found = self._turned.get((counter, values))
+        if found is None:
+            found = self._turned[counter, values] = Turned(counter, values)
         return found
 
 

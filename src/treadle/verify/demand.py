@@ -50,7 +50,7 @@ class _Demands:
         besides: Iterable[tuple[SSAValue, int]],
         chosen: Mapping[Operation, int],
     ) -> None:
-        self.points, self.chosen = points, chosen
+        self.program, self.points, self.chosen = program, points, chosen
         self.found: dict[SSAValue, int] = {}
         self._work: list[SSAValue] = []
         for value in _roots(program):
@@ -112,6 +112,9 @@ class _Demands:
                 end = region.block.last_op if region.blocks else None
                 if end is not None:
                     self._ask(end.operands[owner.results.index(value)], modulus)
+        elif isinstance(owner, pipe.SlotOp | sync.MbarrierSlotOp):
+            for operand in self.program.deciding_operands(owner):
+                self._ask(operand, FULL)
         elif isinstance(owner, Operation) and not owner.regions and owner not in self.points.exempt:
             if owner in self.chosen:
                 self._ask(owner.operands[self.chosen[owner]], modulus)
@@ -165,10 +168,7 @@ class _Demands:
 
 def _roots(program: Program) -> list[SSAValue]:
     """Values that must be known exactly, beside the lengths of loops: branches, slots, parities."""
-    found: list[SSAValue] = []
-    for kind in (pipe.SlotOp, pipe.PartOp, sync.MbarrierSlotOp, sync.WaitPhaseOp):
-        for op in program.all(kind):
-            found += op.operands
+    found = program.decided()
     found += [op.cond for op in program.branches]
     found += program.places
     return [v for v in found if not isinstance(v.owner, tile.AllocOp)]

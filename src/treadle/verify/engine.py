@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from treadle.verify.barriers import Barriers
 from treadle.verify.clocks import Agent, Clock, Components, Flight, Frame, Record, Restore, join, vector_of
-from treadle.verify.events import Access, Event, LoopNode, Node, RolesNode, Trace
+from treadle.verify.events import Access, Counted, Event, LoopNode, Node, RolesNode, Trace, TurnedEvent
 from treadle.verify.findings import Finding
 from treadle.verify.geometry import Geometry
 from treadle.verify.memory import Memory
@@ -35,7 +35,9 @@ class Engine:
         self.program, self.nodes = program, nodes
         self.reports = Reports({}, max_findings)
         self.components = Components(program)
-        agents = [Agent(strand) for strand in program.strands]
+        starts = program.rings.starts() if program.rings is not None else ()
+        self._count = program.rings.count if program.rings is not None else 1
+        agents = [Agent(strand, starts) for strand in program.strands]
         self.workgroups: list[Workgroup] = []
         for rank in range(program.cluster):
             main = [agent for agent in agents if agent.strand.rank == rank and agent.strand.trace < 0]
@@ -53,7 +55,7 @@ class Engine:
         self.cost = 0
         self._is_led = True
         self._tiles = TilesInFlight(program, self.reports)
-        self._states = RunStates(program.most_pending, self.cluster, self.barriers, self.components)
+        self._states = RunStates(program, self.cluster, self.barriers, self.components)
         self._agents = agents
         self._repetitions = Repetitions(nodes, self._states, agents, self.saved)
         self._at_start = self.saved()
@@ -193,7 +195,9 @@ class Engine:
 
     def _goes_on(self, item: int) -> bool:
         node = self.nodes[item]
-        return node.kind in FREE if isinstance(node, Event) else self._is_free(item)
+        if isinstance(node, Event | TurnedEvent):
+            return node.kind in FREE
+        return isinstance(node, Counted) or self._is_free(item)
 
     def _catch_up(self, leader: Agent) -> bool:
         """Let all others go on until they wait for the leader, which begins an iteration; False where some of them do not.
@@ -217,6 +221,8 @@ class Engine:
                 return
             self.cost += 1
             node = nodes[frame.items[frame.position]]
+            if isinstance(node, TurnedEvent):
+                node = node.at(agent.counts)
             if isinstance(node, Event):
                 if (is_elected or not node.is_elected) and not actions[node.kind](agent, node):
                     return
@@ -227,6 +233,9 @@ class Engine:
                 frame.position += 1
                 first = node.segments[0]
                 frames.append(Frame(first.iterations[0], number, 0, first.length, first.first))
+            elif isinstance(node, Counted):
+                agent.counts[node.counter] = (agent.counts[node.counter] + node.by) % self._count
+                frame.position += 1
             elif not self._meet_for_roles(agent, node):
                 return
         agent.is_done = True

@@ -4,7 +4,7 @@ A trace is a tree that shares equal parts. Its leaves are events; a loop is a ro
 with how many iterations there are, so that a checker can leave out whole repetitions once its own state repeats.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 from treadle.dialects.effects import Effect
@@ -17,10 +17,11 @@ Kind = Literal["access", "move", "commit", "wait", "barrier", "cluster", "named"
 class Access:
     """One access of an event. `queue`: "" for program order, "mbarrier", or the queue whose wait retires it.
 
-    `effect`: of an access to a global array, the effect that it is (the region is then the whole array).
+    `effect`: of an access to a global array, the effect that it is (the region is then the whole array). `turned`: the number of the
+    event that it is of and its own there, where that goes round a ring; -1 for others.
     """
 
-    __slots__ = ("effect", "in_local_order", "is_async", "is_write", "part", "queue", "region")
+    __slots__ = ("effect", "in_local_order", "is_async", "is_write", "part", "queue", "region", "turned")
 
     def __init__(
         self,
@@ -34,6 +35,7 @@ class Access:
     ) -> None:
         self.region, self.is_write, self.is_async = region, is_write, is_async
         self.queue, self.part, self.in_local_order, self.effect = queue, part, in_local_order, effect
+        self.turned = -1
 
 
 class Event:
@@ -78,6 +80,48 @@ class Event:
         return found
 
 
+MAX_ACCESSES = 64
+
+
+class TurnedEvent:
+    """An event whose slots, barrier or parity are those of counters of rings: another one for each of their counts.
+
+    `number`: no other such event has it. `make`: makes the event for a count of each of `counters`.
+    """
+
+    __slots__ = ("_events", "_make", "counters", "is_elected", "kind", "number")
+
+    def __init__(self, number: int, counters: tuple[int, ...], counts: list[int], make: Callable[[tuple[int, ...]], Event]) -> None:
+        self.number, self.counters, self._make = number, counters, make
+        self._events: dict[tuple[int, ...], Event] = {}
+        event = self.at(counts)
+        self.kind, self.is_elected = event.kind, event.is_elected
+
+    def at(self, counts: list[int]) -> Event:
+        """The event for these counts of all counters."""
+        key = tuple([counts[counter] for counter in self.counters])
+        found = self._events.get(key)
+        if found is None:
+            found = self._events[key] = self._make(key)
+            for at, access in enumerate(found.accesses):
+                if access.effect is None:
+                    access.turned = self.number * MAX_ACCESSES + at
+        return found
+
+    def perhaps(self, number: int, counts: list[int]) -> "TurnedEvent":
+        """The same as one that may or may not happen."""
+        return TurnedEvent(number, self.counters, counts, lambda key: self._make(key).perhaps())
+
+
+class Counted:
+    """A counter of rings goes on."""
+
+    __slots__ = ("by", "counter")
+
+    def __init__(self, counter: int, by: int) -> None:
+        self.counter, self.by = counter, by
+
+
 class Segment(NamedTuple):
     """`length` iterations, which are `iterations` in turn, as often as that takes; `first` is the number of the first one.
 
@@ -108,7 +152,7 @@ class RolesNode:
         self.op_index, self.traces = op_index, traces
 
 
-Node = Event | LoopNode | RolesNode
+Node = Event | LoopNode | RolesNode | TurnedEvent | Counted
 
 
 class Trace:

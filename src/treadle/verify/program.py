@@ -5,7 +5,7 @@ Register tiles are tokens here; scalars matter where a slot, a parity, a loop bo
 
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from treadle.dialects import pipe, sync, tile
 from treadle.dialects.agents import roles_of, split_of
@@ -25,6 +25,8 @@ _MAYBE_ELECTED = frozenset(
     op.name for op in (tile.CopyOp, tile.CopyOutOp, tile.CountInOp, sync.MbarrierExpectOp, sync.CommitOp, sync.WaitOp)
 )
 Op = TypeVar("Op", bound=Operation)
+if TYPE_CHECKING:
+    from treadle.verify.ring_counters import RingCounters
 
 
 class Strand(Record):
@@ -105,6 +107,7 @@ class Program:
         self.held = self._held()
         self.released = self._released()
         self.places = self._places()
+        self.rings = self._rings()
         self.idle, self.deciding = idle_operations(self.ops, self._is_tracked, self._deciding)
         self.loops = [op for op in self.all(scf.ForOp) if op not in self.idle]
         self.branches = [op for op in self.all(scf.IfOp) if op not in self.idle and op not in self.quiet]
@@ -244,17 +247,33 @@ class Program:
         """Whether an operation uses or leaves queued results, or accesses what has to be ordered."""
         if op in self.held or any(value in self.registers for value in (*op.operands, *op.results)):
             return True
+        if self.rings is not None and op in self.rings.moving:
+            return True
         if op not in self._effects:
             return False
         effects = [effect for effect in self.effects(op) if not isinstance(effect.resource.type, builtin.TensorType)]
         pointers = [pointer_of(e.resource) for e in effects]
         return any(pointer is None or pointer in self.tracked_pointers for pointer in pointers)
 
+    def _rings(self) -> "RingCounters | None":
+        if not self.all(pipe.RolesOp):
+            return None
+        from treadle.verify.ring_counters import ring_counters  # most kernels have no roles
+
+        return ring_counters(self)
+
+    def decided(self) -> list[SSAValue]:
+        """Operands that pick slots, parts, barriers and parities, but for those that counters of rings do."""
+        return [value for kind in _DECIDED for op in self.all(kind) for value in self.deciding_operands(op)]
+
+    def deciding_operands(self, op: Operation) -> Sequence[SSAValue]:
+        """The operands that decide about an operation, but for what counters of rings pick."""
+        if self.rings is None:
+            return op.operands
+        return [value for at, value in enumerate(op.operands) if (op, at) not in self.rings.turned]
+
     def _roots(self, idle: Set[Operation]) -> list[SSAValue]:
-        roots: list[SSAValue] = []
-        for kind in _DECIDED:
-            for op in self.all(kind):
-                roots += op.operands
+        roots = self.decided()
         for op in self.all(scf.ForOp):
             if op not in idle:
                 roots += [op.lb, op.ub, op.step]
@@ -275,7 +294,8 @@ class Program:
             if value in found:
                 continue
             found.add(value)
-            work += sources_of(value)
+            owner = value.owner
+            work += self.deciding_operands(owner) if isinstance(owner, pipe.SlotOp | sync.MbarrierSlotOp) else sources_of(value)
         return frozenset(found)
 
     def _unknowns(self) -> tuple[SSAValue, ...]:

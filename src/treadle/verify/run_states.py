@@ -1,9 +1,16 @@
 """The state of a run, in numbers that do not grow with time: who knows what about every access in flight, phases, meetings."""
 
+from typing import TYPE_CHECKING
+
 from treadle.verify.barriers import Barriers
 from treadle.verify.clocks import Agent, Clock, Components, Record
 from treadle.verify.orders import fence_token, needs_fence
+from treadle.verify.program import Program
+from treadle.verify.regions import Region
 from treadle.verify.workgroups import Cluster
+
+if TYPE_CHECKING:
+    from treadle.verify.ring_frames import RingFrames
 
 State = tuple[object, ...]
 OLDEST_PHASE = 3  # older phases are known to whoever knows any that may still be learnt of
@@ -49,11 +56,13 @@ class _Knowledge:
 
 
 class RunStates:
-    """The states of a run. `pending`: the most groups that any wait leaves in flight."""
+    """The states of a run, rings as they are seen from their counters (`ring_frames.py`)."""
 
-    def __init__(self, pending: int, cluster: Cluster, barriers: Barriers, components: Components) -> None:
+    def __init__(self, program: Program, cluster: Cluster, barriers: Barriers, components: Components) -> None:
         self.cluster, self.barriers, self.components = cluster, barriers, components
-        self.oldest = pending + 2
+        self.oldest = program.most_pending + 2
+        self._order = [(at, 0) for at in range(len(barriers.phases))]
+        self._frames = _frames_of(program)
 
     def forget(self, agents: list[Agent]) -> None:
         """Drop what is over, as all of these know."""
@@ -62,17 +71,24 @@ class RunStates:
 
     def of(self, agents: list[Agent]) -> State:
         """The state, but for which nodes come next."""
-        barriers, components, workgroups = self.barriers, self.components, self.cluster.workgroups
+        barriers, components, workgroups, frames = self.barriers, self.components, self.cluster.workgroups, self._frames
+        found: list[object] = []
+        order = self._order
+        if frames is not None:
+            found.append(frames.begin(agents))
+            order = frames.order()
         clocks: list[Clock] = [agent.clock for agent in agents]  # whoever waits for roles to end knows less than all of these
-        for phases in barriers.phases:
+        for at, _ in order:
+            phases = barriers.phases[at]
             if phases.clock:  # who has come to nothing knows of nothing, which is said below
                 clocks.append(phases.clock)
             clocks += phases.completions.values()
             clocks += [clock for value in phases.parts.values() for clock in value]
         clocks += [meeting.clock for meeting in barriers.named.values() if meeting.clock]
         knowledge = _Knowledge(clocks, len(agents))
-        found: list[object] = [agent.state(barriers.phases_left(agent), self.oldest) for agent in agents]
-        for at, phases in enumerate(barriers.phases):
+        found += [agent.state(barriers.phases_left(agent), self.oldest) for agent in agents]
+        for at, flip in order:
+            phases = barriers.phases[at]
             parts = tuple(sorted([(key, len(value)) for key, value in phases.parts.items() if value]))
             waits = [
                 (waiter.number, count - phases.completed, knowledge.of(waiter.number, time))
@@ -80,7 +96,7 @@ class RunStates:
                 for waiter, time, _ in waiting
             ]
             counts = phases.arrived, phases.announced, phases.delivered, bool(phases.clock), len(phases.completions)
-            found.append((phases.completed & 1, *counts, parts))
+            found.append((phases.completed & 1 ^ flip, *counts, parts))
             found += [tuple(sorted(waits)), knowledge.lags(components.mbarrier + at, phases.completed)]
             if components.passed != components.mbarrier:
                 found.append(knowledge.lags(components.passed + at, phases.completed))
@@ -88,7 +104,7 @@ class RunStates:
             found.append((rank, name, meeting.warps, meeting.needed, bool(meeting.clock), tuple([a.number for a in meeting.came])))
             found.append(knowledge.of_agents(components.meeting(rank, name), meeting.over))
         found.append(tuple(sorted(self._records(knowledge))))
-        found += [workgroup.memory.written.state() for workgroup in workgroups]
+        found += [workgroup.memory.written.state(frames.region if frames is not None else _as_it_is) for workgroup in workgroups]
         return tuple(found)
 
     def _records(self, knowledge: _Knowledge) -> list[tuple[object, ...]]:
@@ -100,7 +116,9 @@ class RunStates:
     def _record(self, record: Record, knowledge: _Knowledge, rank: int) -> tuple[object, ...]:
         oldest, base = self.oldest, self.components.mbarrier
         component, value, access, agent = record.component, record.value, record.access, record.agent
-        queue = access.queue
+        queue, name, barrier = access.queue, id(access), 0
+        if self._frames is not None:
+            name, barrier = self._frames.access(access), self._frames.barrier(component - base) if queue == "mbarrier" else 0
         if not queue:
             age = 0
         elif queue == "mbarrier":
@@ -112,4 +130,16 @@ class RunStates:
         if needs_fence(access) and (token := fence_token(self.components, record)) is not None:
             fenced = knowledge.of_agents(*token)
         known = knowledge.of_agents(component, value)
-        return rank, agent.number, record.event.op_index, id(access), age, known, fenced
+        return rank, agent.number, record.event.op_index, name, barrier, age, known, fenced
+
+
+def _as_it_is(region: Region) -> object:
+    return region
+
+
+def _frames_of(program: Program) -> "RingFrames | None":
+    if program.rings is None:
+        return None
+    from treadle.verify.ring_frames import RingFrames  # most kernels have no rings
+
+    return RingFrames(program, program.rings)

@@ -13,7 +13,7 @@ from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import scf
 from treadle.verify.demand import demands
-from treadle.verify.events import Event, RolesNode, Trace
+from treadle.verify.events import Event, RolesNode, Trace, TurnedEvent
 from treadle.verify.linear_forms import LinearForms
 from treadle.verify.loop_turns import Choices
 from treadle.verify.program import Program, is_first_axis
@@ -48,6 +48,7 @@ class Tracer:
             "pipe.part": self.memory.part,
             "sync.mbarrier_slot": self.memory.mbarrier_slot,
         }
+        self._counted = program.rings.steps if program.rings is not None else {}
         self._steps = self._block(program.kernel.body.block)
 
     def run(self, values: tuple[int, ...]) -> Trace:
@@ -78,6 +79,11 @@ class Tracer:
     def _steps_of(self, op: Operation) -> list[Step]:
         if op in self.program.idle:
             return []
+        if (steps := self._counted.get(op)) is not None:
+            return [*self.memory.count(op, steps), *self._own_steps_of(op)]
+        return self._own_steps_of(op)
+
+    def _own_steps_of(self, op: Operation) -> list[Step]:
         if (control := self._control.get(op.name)) is not None:
             return [control(op)]
         if op.name.startswith("arith.") and not any(v in self.program.registers for v in op.operands):
@@ -239,6 +245,8 @@ class Tracer:
     def _perhaps(self, op: Operation, number: int) -> int:
         """The node of an event that may or may not happen."""
         event = self.state.nodes[number]
+        if isinstance(event, TurnedEvent) and event.at(self.memory.starts).is_plain:
+            return self.memory.perhaps(event)
         if not isinstance(event, Event) or not event.is_plain:
             raise Undecided(op, "its condition is not known before the kernel runs, and it holds synchronisation or queued operations")
         return self.state.node(("perhaps", number), event.perhaps)

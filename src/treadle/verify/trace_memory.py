@@ -1,6 +1,6 @@
 """Steps that make events: accesses to memory that has to be ordered, and what orders them; and the memory and barriers they name."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from treadle.dialects import pipe, sync, tile
 from treadle.dialects.effects import Effect
@@ -8,8 +8,8 @@ from treadle.dialects.tile_attributes import is_shared
 from treadle.errors import InternalError
 from treadle.ir.core import IsTerminator, Operation
 from treadle.ir.dialects import builtin
-from treadle.verify.decode import KINDS, BufferRef, MbarrierRef, number_of, queue_of, with_flags
-from treadle.verify.events import Event, Node
+from treadle.verify.decode import KINDS, BufferRef, MbarrierRef, Turned, number_of, queue_of, with_flags
+from treadle.verify.events import Counted, Event, Node, TurnedEvent
 from treadle.verify.footprints import Footprints
 from treadle.verify.program import pointer_of
 from treadle.verify.trace_state import State, Step, Undecided
@@ -21,6 +21,10 @@ class MemorySteps:
     def __init__(self, state: State) -> None:
         self.state = state
         self._footprints = Footprints(state.program)
+        rings = state.program.rings
+        self._turned = rings.turned if rings is not None else {}
+        self.starts = list(rings.starts()) if rings is not None else []
+        self._events = 0
 
     def slot(self, op: pipe.SlotOp) -> Step:
         """A slot of a buffer."""
@@ -28,22 +32,39 @@ class MemorySteps:
         indices = [self.state.place(v) for v in op.indices]
         shape = tile.memref_type(op.source).get_shape()
 
-        known: dict[tuple[object, ...], BufferRef] = {}
+        turned = next((each for each in range(len(indices)) if (op, each + 1) in self._turned), -1)
+        known: dict[tuple[object, ...], object] = {}
+
+        def picked(base: object, given: tuple[object, ...]) -> BufferRef:
+            slots = [each for each in given if isinstance(each, int)]
+            if not isinstance(base, BufferRef) or len(slots) != len(given):
+                raise Undecided(op, "its slot depends on values that are not known before the kernel runs")
+            if any(not 0 <= s < limit for s, limit in zip(slots, shape, strict=False)):
+                raise Undecided(op, f"slot {slots} of a buffer that has {list(shape[: len(slots)])}")
+            corner = [c + s for c, s in zip(base.corner, slots, strict=False)]
+            return self.state.references.buffer(base.buffer, (*base.slots, *corner), base.corner[len(slots) :])
 
         def run() -> None:
-            key = (env[source], *[self.state.fix(i, op) for i in indices])
+            slots = tuple([0 if each == turned else self.state.fix(i, op) for each, i in enumerate(indices)])
+            key = (env[source], slots)
             found = known.get(key)
             if found is None:
-                base, slots = key[0], [s for s in key[1:] if isinstance(s, int)]
-                if not isinstance(base, BufferRef) or len(slots) != len(indices):
-                    raise Undecided(op, "its slot depends on values that are not known before the kernel runs")
-                if any(not 0 <= s < limit for s, limit in zip(slots, shape, strict=False)):
-                    raise Undecided(op, f"slot {slots} of a buffer that has {list(shape[: len(slots)])}")
-                picked = [c + s for c, s in zip(base.corner, slots, strict=False)]
-                found = known[key] = self.state.references.buffer(base.buffer, (*base.slots, *picked), base.corner[len(slots) :])
+                if turned < 0:
+                    found = self._lifted(env[source], lambda base: picked(base, slots))
+                else:
+                    counter, values = self._turned[op, turned + 1]
+                    each = tuple([picked(env[source], (*slots[:turned], value, *slots[turned + 1 :])) for value in values])
+                    found = self.state.references.turned(counter, each)
+                known[key] = found
             env[at] = found
 
         return run
+
+    def _lifted(self, base: object, make: Callable[[object], object]) -> object:
+        """What is made of a reference, or of each that a counter picks."""
+        if not isinstance(base, Turned):
+            return make(base)
+        return self.state.references.turned(base.counter, tuple([make(each) for each in base.values]))
 
     def part(self, op: pipe.PartOp) -> Step:
         """A part of a buffer."""
@@ -51,14 +72,17 @@ class MemorySteps:
         axis, count = op.axis.value.data, op.count.value.data
         extent = tile.memref_type(op.result).get_shape()[axis]
 
-        def run() -> None:
-            base, part = env[source], self.state.fix(index, op)
+        def picked(base: object, part: object) -> BufferRef:
             if not isinstance(base, BufferRef) or not isinstance(part, int):
                 raise Undecided(op, "its part depends on values that are not known before the kernel runs")
             if not 0 <= part < count:
                 raise Undecided(op, f"part {part} of {count}")
             corner = tuple(c + part * extent if at == axis else c for at, c in enumerate(base.corner))
-            env[at] = self.state.references.buffer(base.buffer, base.slots, corner)
+            return self.state.references.buffer(base.buffer, base.slots, corner)
+
+        def run() -> None:
+            part = self.state.fix(index, op)
+            env[at] = self._lifted(env[source], lambda base: picked(base, part))
 
         return run
 
@@ -66,15 +90,65 @@ class MemorySteps:
         """One of several mbarriers."""
         env, at, source, index = self.state.env, self.state.place(op.result), self.state.place(op.source), self.state.place(op.index)
 
-        def run() -> None:
-            base, slot = env[source], self.state.fix(index, op)
+        def picked(slot: object) -> MbarrierRef:
+            base = env[source]
             if not isinstance(base, MbarrierRef) or not isinstance(slot, int):
                 raise Undecided(op, "its slot depends on values that are not known before the kernel runs")
             if not 0 <= slot < base.size:
                 raise Undecided(op, f"slot {slot} of {base.size} mbarriers")
-            env[at] = self.state.references.mbarrier(base.first + slot, 1)
+            return self.state.references.mbarrier(base.first + slot, 1)
 
-        return run
+        def run() -> None:
+            env[at] = picked(self.state.fix(index, op))
+
+        def turn() -> None:
+            env[at] = self.state.references.turned(counter, tuple([picked(value) for value in values]))
+
+        if (op, 1) not in self._turned:
+            return run
+        counter, values = self._turned[op, 1]
+        return turn
+
+    # --- counters of rings
+
+    def count(self, op: Operation, steps: Sequence[tuple[int, int]]) -> list[Step]:
+        """Counters go on."""
+        state, nodes = self.state, list[int]()
+
+        def run() -> None:
+            if not nodes:
+                nodes.extend([state.node(("count", *step), lambda step=step: Counted(*step)) for step in steps])
+            state.out += nodes
+
+        return [run]
+
+    def _turned_event(self, values: Sequence[int], make: Callable[[Callable[[int], object]], Event]) -> TurnedEvent:
+        """The event of what is at these places, of which counters pick some."""
+        given = {at: self.state.env[at] for at in values}
+        counters = tuple(sorted({value.counter for value in given.values() if isinstance(value, Turned)}))
+        events: dict[tuple[object, ...], Event] = {}
+
+        def made(counts: tuple[int, ...]) -> Event:
+            of = dict(zip(counters, counts, strict=True))
+            picked = {at: value.values[of[value.counter]] if isinstance(value, Turned) else value for at, value in given.items()}
+            key = tuple(picked.values())
+            if key not in events:
+                events[key] = make(picked.__getitem__)
+            return events[key]
+
+        self._events += 1
+        return TurnedEvent(self._events, counters, self.starts, made)
+
+    def perhaps(self, event: TurnedEvent) -> int:
+        """The node of one that may or may not happen."""
+
+        def made() -> TurnedEvent:
+            self._events += 1
+            return event.perhaps(self._events, self.starts)
+
+        return self.state.node(("perhaps", event.number, "turned"), made)
+
+    # --- events
 
     def _registers(self, op: Operation, effects: Sequence[Effect]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
         """The values in flight that an operation goes on with as its accumulator, uses otherwise, and leaves in flight."""
@@ -102,22 +176,30 @@ class MemorySteps:
         resources = [self.state.place(e.resource) if is_shared(e.resource.type) else -1 for e in memory]
         barrier = next((self.state.place(v) for v in op.operands if isinstance(v.type, sync.MbarrierType)), -1)
         parity = self.state.place(op.parity) if isinstance(op, sync.WaitPhaseOp) else -1
+        if parity >= 0 and (op, 1) in self._turned:
+            parity = self.state.fixed(self.state.references.turned(*self._turned[op, 1]))
         values = [r for r in resources if r >= 0] + ([barrier] if barrier >= 0 else []) + ([parity] if parity >= 0 else [])
 
-        def make() -> Node:
-            accesses = tuple(self._footprints.access(op, e, env[at] if at >= 0 else None) for e, at in zip(memory, resources, strict=True))
+        def made(look: Callable[[int], object], group: int) -> Event:
+            accesses = tuple(self._footprints.access(op, e, look(at) if at >= 0 else None) for e, at in zip(memory, resources, strict=True))
             mbarrier = -1
             if barrier >= 0:
-                place = env[barrier]
+                place = look(barrier)
                 if not isinstance(place, MbarrierRef):
                     raise InternalError(f"{op.name} of an unknown mbarrier")
                 mbarrier = place.first
-            number = env[parity] if parity >= 0 else number_of(op)
+            number = look(parity) if parity >= 0 else number_of(op)
             if not isinstance(number, int):
                 raise Undecided(op, "its parity depends on values that are not known before the kernel runs")
-            queue = queue_of(op, self.state.group) or next((name for e in effects if (name := program.queue_name(e))), "")
+            queue = queue_of(op, group) or next((name for e in effects if (name := program.queue_name(e))), "")
             event = Event(kind, op, index, accesses, uses, chained, defines, (), queue, number, mbarrier, program.is_elected(op))
             return with_flags(event)
+
+        def make() -> Node:
+            group = self.state.group
+            if any(isinstance(env[v], Turned) for v in values):
+                return self._turned_event(values, lambda look: made(look, group))
+            return made(env.__getitem__, group)
 
         if isinstance(op, sync.NamedBarrierOp) and op.per_group is not None:
             return [lambda: self.state.out.append(self.state.node((index, self.state.group), make))]
@@ -132,7 +214,7 @@ class MemorySteps:
             return [fixed]
 
         def run() -> None:
-            if parity >= 0:
+            if parity >= 0 and not isinstance(env[parity], Turned):
                 self.state.fix(parity, op)
             self.state.out.append(self.state.node((index, tuple([env[v] for v in values])), make))
 

@@ -73,6 +73,13 @@ class State:
             self.reasons.append(None)
         return found
 
+    def fixed(self, value: object) -> int:
+        """The place of something that stays as it is."""
+        self.env.append(value)
+        self.symbols.append(None)
+        self.reasons.append(None)
+        return len(self.env) - 1
+
     def node(self, key: object, make: Callable[[], Node]) -> int:
         """The number of the node with this key."""
         found = self._ids.get(key)

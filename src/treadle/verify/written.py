@@ -1,5 +1,7 @@
 """Which bytes of shared memory hold what was written to a buffer, where buffers share bytes."""
 
+from collections.abc import Callable
+
 from treadle.ir.core import SSAValue
 from treadle.verify.clocks import Agent, Restore
 from treadle.verify.events import Access
@@ -76,10 +78,10 @@ class Written:
 
         return restore
 
-    def state(self) -> frozenset[tuple[object, ...]]:
+    def state(self, seen_as: Callable[[Region], object]) -> frozenset[tuple[object, ...]]:
         """All of it, to compare."""
         return frozenset(
-            (region, *((writer.number, over) for writer, over in overlays))
+            (seen_as(region), *((writer.number, over) for writer, over in overlays))
             for written in self._regions.values()
             for region, overlays in written.items()
         )

@@ -1,0 +1,252 @@
+"""Counters of rings: what roles carry through their loops to pick slots and parities, so that the count itself need not be known.
+
+Where all that touches a ring names its slot as `count + constant` modulo the slots, and each wait its parity as that count's, the ring's
+slots may be renamed: slot s becomes s + 1, the last one the first, whose phases then count as one more. What happens is the same, and what
+is right stays right. So a run need not tell states apart that such a renaming makes the same (`ring_frames.py`), and what a role does in an
+iteration does not depend on how far the count is: nodes name counters, and each agent has its own counts (`Agent.counts`).
+
+A counter begins with a constant, once, before its role's first loop around it. It is carried as a number (a loop's own number, too), or as
+a slot that wraps, with parities that change where it does. Its values are tables over the count (`ring_values.py`); `steps` says where it
+goes on: at the end of an iteration, of a branch, or before a loop that begins some uses later.
+"""
+
+from collections.abc import Iterator
+from math import lcm
+from typing import TYPE_CHECKING
+
+from treadle.dialects import pipe, sync, tile
+from treadle.ir.core import Block, Operation, SSAValue
+from treadle.ir.dialects import builtin, scf
+from treadle.verify.ring_values import EXACT, RingValues, Table
+from treadle.verify.ring_walks import Cell, RingWalk, Use
+from treadle.verify.scalars import INDEX_BITS, width_of
+
+if TYPE_CHECKING:
+    from treadle.verify.program import Program
+
+MAX_COUNTS = 64
+"""So many counts are told apart: twice what the slots of all rings come round in."""
+
+
+class Counter:
+    """One counter. `start`: its first count; `region`: which role of which `pipe.roles` (the number of the operation) carries it; `group`:
+    that of the rings that are renamed together.
+    """
+
+    __slots__ = ("group", "number", "region", "roles", "start")
+
+    def __init__(self, number: int, start: int, roles: int, region: int) -> None:
+        self.number, self.start, self.roles, self.region, self.group = number, start, roles, region, number
+
+
+class Ring:
+    """A buffer's slots along one of its leading dimensions, or an allocation of mbarriers (`dimension` -1)."""
+
+    __slots__ = ("alloc", "dimension", "group", "slots")
+
+    def __init__(self, alloc: Operation, dimension: int, slots: int) -> None:
+        self.alloc, self.dimension, self.slots, self.group = alloc, dimension, slots, -1
+
+
+class RingCounters:
+    """The counters of a program and the rings that they go round.
+
+    `turned`: operands that pick a slot or parity, with their counter and what they are for each of `count` counts. `steps`: by how much
+    counters go on at the end of a block, or before a loop. `moving`: loops and branches in which some do.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.counters: list[Counter] = []
+        self.rings: list[Ring] = []
+        self.turned: dict[Use, tuple[int, tuple[int, ...]]] = {}
+        self.steps: dict[Operation, list[tuple[int, int]]] = {}
+        self.moving: set[Operation] = set()
+
+    def starts(self) -> tuple[int, ...]:
+        """The first count of each counter."""
+        return tuple([counter.start for counter in self.counters])
+
+
+def ring_counters(program: "Program") -> RingCounters | None:
+    """The counters of a program's roles; None where there are none.
+
+    Not in clusters, nor where arrivals hand arrays on: what peers and other workgroups know of slots is no part of states.
+    """
+    if program.cluster > 1 or not program.all(pipe.RolesOp) or program.all(tile.CountInOp):
+        return None
+    sizes = _sizes(program)
+    count = 2 * lcm(*sizes)
+    if not sizes or count > MAX_COUNTS:
+        return None
+    walks = [walk for roles in program.all(pipe.RolesOp) for walk in _walks(program, roles, sizes, RingValues(count))]
+    found = RingCounters(count)
+    used = {use: (at, walk.uses[use]) for at, walk in reversed(list(enumerate(walks))) for use in walk.uses}
+    rings = _rings(program, used)
+    if not rings:
+        return None
+    _keep(found, walks, used, rings)
+    return found
+
+
+def _sizes(program: "Program") -> list[int]:
+    """The numbers of slots that rings have."""
+    found = {op.slot_count() for op in program.all(sync.MbarrierAllocOp)}
+    for op in program.all(pipe.SlotOp):
+        shape = tile.memref_type(op.source).get_shape()
+        found |= {size for size, index in zip(shape, op.indices, strict=False) if not _is_fixed(index)}
+    return sorted(found - {1})
+
+
+def _is_fixed(value: SSAValue) -> bool:
+    return isinstance(value.owner, Operation) and value.owner.name in ("arith.constant", "pipe.group_id")
+
+
+# --- what is carried
+
+
+def _walks(program: "Program", roles: pipe.RolesOp, sizes: list[int], values: RingValues) -> Iterator[RingWalk]:
+    """The walks along all counters of some roles that are ones."""
+    for region, role in enumerate(roles.roles):
+        place = program.index[roles], region
+        for loop in _outermost_loops(role.block):
+            for cells, start in _candidates(loop, sizes, values):
+                walk = RingWalk(values, role.block, loop, cells, start, place)
+                if walk.is_counter() and walk.uses:
+                    yield walk
+
+
+def _outermost_loops(block: Block) -> Iterator[scf.ForOp]:
+    for op in block.ops:
+        if isinstance(op, scf.ForOp):
+            yield op
+        elif isinstance(op, scf.IfOp):
+            for region in op.regions:
+                for inner in region.blocks:
+                    yield from _outermost_loops(inner)
+
+
+def _candidates(loop: scf.ForOp, sizes: list[int], values: RingValues) -> Iterator[tuple[dict[int, Cell], int]]:
+    """What may be a counter: arguments of a loop's block as functions of a count, and the first count."""
+    count = values.count
+    numbers: Cell = tuple(range(count)), count
+    starts = {at: start for at, value in enumerate(loop.iter_args, 1) if (start := _start(value, values)) is not None}
+    bits = {at: bit for at, bit in starts.items() if bit in (0, 1)}
+
+    def parities(size: int, start: int, but: int) -> dict[int, Cell]:
+        return {at: (tuple([(x // size + start // size) % 2 ^ bit for x in range(count)]), EXACT) for at, bit in bits.items() if at != but}
+
+    first, step = values.constant(loop.lb), values.constant(loop.step)
+    if first is not None and first >= 0 and step is not None and step > 0:
+        starts[0] = first
+    for at, start in starts.items():
+        if at and width_of(loop.body.block.args[at].type) < INDEX_BITS:
+            continue
+        for size in sizes:
+            if at and start < size:
+                slots: Cell = tuple([x % size for x in range(count)]), EXACT
+                yield {at: slots, **parities(size, start, at)}, start
+            if bits.keys() - {at}:
+                yield {at: numbers, **parities(size, start, at)}, start % count
+        yield {at: numbers}, start % count
+
+
+def _start(value: SSAValue, values: RingValues) -> int | None:
+    if not isinstance(value.type, builtin.IndexType | builtin.IntegerType):
+        return None
+    found = values.constant(value)
+    return found if found is not None and found >= 0 else None
+
+
+# --- what goes round
+
+
+def _offset(table: Table, slots: int) -> int | None:
+    """By how much a slot is ahead of the count; None where it does not go round with it."""
+    values, modulus = table
+    first = values[0]
+    is_round = modulus == EXACT and all(value == (first + x) % slots for x, value in enumerate(values))
+    return first if is_round and len(values) % slots == 0 else None
+
+
+def _rings(program: "Program", used: dict[Use, tuple[int, Table]]) -> list[Ring]:
+    """What is touched by slots alone that go round with counters."""
+    found: list[Ring] = []
+    for op in program.all(sync.MbarrierAllocOp):
+        slots = op.slot_count()
+        if slots > 1 and all(_is_turned_barrier(use.operation, used, slots) for use in op.result.uses):
+            found.append(Ring(op, -1, slots))
+    for op in program.all(tile.AllocOp):
+        shape, users = tile.memref_type(op.result).get_shape(), [use.operation for use in op.result.uses]
+        if users and all(isinstance(user, pipe.SlotOp) for user in users) and not _shares_bytes(program, op):
+            for at in range(min([len(user.operands) - 1 for user in users])):
+                if all((given := used.get((user, at + 1))) and _offset(given[1], shape[at]) is not None for user in users):
+                    found.append(Ring(op, at, shape[at]))
+                    break
+    return found
+
+
+def _is_turned_barrier(op: Operation, used: dict[Use, tuple[int, Table]], slots: int) -> bool:
+    """Whether one of several mbarriers is that of a count, and who waits for it does so for the count's phase."""
+    given = used.get((op, 1))
+    if not isinstance(op, sync.MbarrierSlotOp) or given is None or (offset := _offset(given[1], slots)) is None:
+        return False
+    for use in op.result.uses:
+        if not isinstance(use.operation, sync.WaitPhaseOp):
+            continue
+        parity = used.get((use.operation, 1))
+        if parity is None or parity[0] != given[0] or parity[1][1] != EXACT:
+            return False
+        if {value ^ (offset + x) // slots % 2 for x, value in enumerate(parity[1][0])} not in ({0}, {1}):
+            return False
+    return True
+
+
+def _shares_bytes(program: "Program", op: tile.AllocOp) -> bool:
+    one = program.buffers[op.result]
+    return any(
+        one is not other
+        and one.first is not None
+        and other.first is not None
+        and one.first < other.first + other.size
+        and other.first < one.first + one.size
+        for other in program.buffers.values()
+    )
+
+
+def _keep(found: RingCounters, walks: list[RingWalk], used: dict[Use, tuple[int, Table]], rings: list[Ring]) -> None:
+    """Keep the counters that go round rings, in groups of rings that are renamed together."""
+    numbers: dict[int, Counter] = {}
+    group_of: dict[int, int] = {}
+
+    def turn(use: Use) -> Counter:
+        at, table = used[use]
+        if at not in numbers:
+            numbers[at] = Counter(len(numbers), walks[at].start, *walks[at].place)
+        found.turned[use] = numbers[at].number, table[0]
+        return numbers[at]
+
+    for ring in rings:
+        together: list[Counter] = []
+        for use in ring.alloc.results[0].uses:
+            op = use.operation
+            together.append(turn((op, 1 + max(ring.dimension, 0))))
+            for wait in op.results[0].uses:
+                if ring.dimension < 0 and isinstance(wait.operation, sync.WaitPhaseOp):
+                    turn((wait.operation, 1))
+        groups = {group_of.setdefault(counter.number, counter.number) for counter in together}
+        ring.group = min(groups)
+        for number, group in group_of.items():
+            if group in groups:
+                group_of[number] = ring.group
+        for other in found.rings:
+            if other.group in groups:
+                other.group = ring.group
+        found.rings.append(ring)
+    for at, counter in numbers.items():
+        counter.group = group_of[counter.number]
+        found.counters.append(counter)
+        for op, by in walks[at].steps.items():
+            found.steps.setdefault(op, []).append((counter.number, by))
+        found.moving |= walks[at].moving
+    found.counters.sort(key=lambda counter: counter.number)

@@ -1,0 +1,120 @@
+"""Values that are known by how far a ring's counter is: one for each count, modulo a number.
+
+A counter goes on for ever, and all that slots and parities ask is what it is modulo the slots, twice. So a value is a table over the
+counter modulo `count`; its entries are the value itself, or the value modulo something where it goes on with the counter. Such values are
+zero or more: what might make them negative is not followed.
+"""
+
+from collections.abc import Mapping, Sequence
+from math import gcd
+
+from treadle.ir.core import Operation, SSAValue
+from treadle.verify.scalars import INDEX_BITS, constant_value, scalar_function, width_of
+
+EXACT = 0
+_QUOTIENTS = ("arith.divui", "arith.divsi", "arith.floordivsi")
+_REMAINDERS = ("arith.remui", "arith.remsi")
+_CASTS = ("arith.index_cast", "arith.index_castui", "arith.extui", "arith.extsi", "arith.trunci")
+
+
+Table = tuple[tuple[int, ...], int]
+"""The value for each count, modulo a number (`EXACT`: the value itself)."""
+
+
+def is_constant(table: Table) -> bool:
+    """Whether a table says nothing of the counter."""
+    return table[1] == EXACT and len(set(table[0])) == 1
+
+
+def ahead(table: Table, by: int) -> Table:
+    """The table of a value that is what this one will be after so many counts."""
+    return table[0][by:] + table[0][:by], table[1]
+
+
+class RingValues:
+    """Works out tables of operations. `count`: the counts that are told apart."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._constants: dict[SSAValue, int | None] = {}
+
+    def of(self, value: SSAValue, known: Mapping[SSAValue, Table]) -> Table | None:
+        """The table of a value; None where it is another thing than a function of the count."""
+        found = known.get(value)
+        if found is None and (number := self.constant(value)) is not None:
+            return (number,) * self.count, EXACT
+        return found
+
+    def constant(self, value: SSAValue) -> int | None:
+        """The number that a value is, whatever runs."""
+        if value not in self._constants:
+            self._constants[value] = None  # a value that is made of itself is none
+            self._constants[value] = self._work_out(value)
+        return self._constants[value]
+
+    def _work_out(self, value: SSAValue) -> int | None:
+        op = value.owner
+        if not isinstance(op, Operation) or op.regions or not op.name.startswith("arith."):
+            return None
+        if op.name == "arith.constant":
+            return constant_value(op)
+        numbers = [self.constant(operand) for operand in op.operands]
+        function = None if None in numbers else scalar_function(op)
+        try:
+            return None if function is None else function(*numbers)
+        except ArithmeticError:
+            return None
+
+    def result(self, op: Operation, known: Mapping[SSAValue, Table]) -> Table | None:
+        """What an operation makes of tables."""
+        if len(op.results) != 1 or not op.name.startswith("arith.") or not width_of(op.results[0].type):
+            return None
+        if not any(operand in known for operand in op.operands):
+            return None
+        tables = [self.of(operand, known) for operand in op.operands]
+        found = [table for table in tables if table is not None]
+        if len(found) < len(tables):
+            return None
+        if all(table[1] == EXACT for table in found):
+            return _exact(op, found)
+        return _counted(op, found)
+
+
+def _exact(op: Operation, tables: Sequence[Table]) -> Table | None:
+    function = scalar_function(op)
+    if function is None:
+        return None
+    try:
+        return tuple([function(*each) for each in zip(*[values for values, _ in tables], strict=True)]), EXACT
+    except ArithmeticError:
+        return None
+
+
+def _counted(op: Operation, tables: Sequence[Table]) -> Table | None:
+    """Of values of which one goes on with the counter; all of them are zero or more, and too small to overflow."""
+    if any(width_of(value.type) < INDEX_BITS for value in (*op.operands, *op.results)):
+        return None
+    values, modulus = tables[0]
+    if op.name in _CASTS:
+        return tables[0]
+    others, other = tables[1]
+    if op.name == "arith.addi":
+        if any(of == EXACT and min(numbers) < 0 for numbers, of in tables):
+            return None
+        return _modulo([a + b for a, b in zip(values, others, strict=True)], gcd(modulus, other))
+    divisor = others[0] if is_constant(tables[1]) and modulus != EXACT else 0
+    if divisor <= 0:
+        return None
+    if op.name in _REMAINDERS and modulus % divisor == 0:
+        return tuple([value % divisor for value in values]), EXACT
+    if op.name in _QUOTIENTS and modulus % divisor == 0 and modulus > divisor:
+        return _modulo([value // divisor for value in values], modulus // divisor)
+    if op.name == "arith.andi" and divisor & (divisor + 1) == 0 and modulus % (divisor + 1) == 0:
+        return tuple([value & divisor for value in values]), EXACT
+    if op.name == "arith.shrui" and divisor < INDEX_BITS - 1 and modulus % (1 << divisor) == 0 and modulus >> divisor > 1:
+        return _modulo([value >> divisor for value in values], modulus >> divisor)
+    return None
+
+
+def _modulo(values: Sequence[int], modulus: int) -> Table:
+    return tuple([value % modulus for value in values]), modulus
