@@ -38,7 +38,8 @@ class ContractionOverrides(Record):
     `consumer_warpgroups`: how many compute a tile, each `tile` of it. `ping_pong`: sets of them that take tiles in turn, one's epilogue
     under another's main loop. `steps_in_flight`: groups of matrix instructions left in flight (0 or 1). `deferred_store`: a tile's results
     leave under the next one's main loop.
-    `cluster`: so many workgroups, neighbours along m, fetch what they share once (1: none), where sizes allow.
+    `cluster`: so many workgroups fetch what they share once (1: none), where sizes allow: neighbours along m where `group_m` is a multiple
+    of it, else along n.
     `tail_tile_n`: columns of narrower tiles that fill the last round, 0 for none.
     `group_m`: rows of tiles walked together for reuse in the cache.
     `persistent`: whether as many workgroups as the machine holds take the tiles in turn ("always"), or each workgroup has one tile
