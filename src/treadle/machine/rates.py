@@ -9,11 +9,11 @@ class RoleRates(Record):
     Copies of a step. `row_clocks`: a box's row in a unit's copy engine, `stage_clocks`: a slot beside its rows. `cache_row_clocks`: the
     same row out of the cache that all units share, when all ask. `cut_request_factor`, `cut_sector_factor`: how much longer a row takes
     that begins inside what is asked of the cache at once, at a sector or inside one. `beyond_clocks`: a row beyond an array's end, which
-    all units' copies have in turn. `copied_row_clocks`: a row that the producer's
-    threads copy, in pieces of any width; `held_clocks`: the wait for pieces that go through registers; `held_across_factor`: how many times
-    as long rows of such pieces take that are not contiguous along k; `rounded_factor`: the same of a row that is rounded on its way.
-    `fill_clocks`: before a kernel's first step, for each byte of a stage of the ring. `start_clocks`: from a workgroup's end to the next
-    one's first step, where workgroups take one tile each. `together_clocks`: of a step of workgroups that fill each other's slots.
+    all units' copies have in turn. `copied_row_clocks`: a row that the producer's threads copy, in pieces of any width; `held_clocks`: the
+    wait for pieces that go through registers; `held_across_factor`: how many times as long rows of such pieces take that are not
+    contiguous along k; `rounded_factor`: the same of a row that is rounded on its way. `fill_clocks`: before a kernel's first step, for
+    each byte of a stage of the ring. `start_clocks`: from a workgroup's end to the next one's first step, where workgroups take one tile
+    each. `together_clocks`: of a step of workgroups that fill each other's slots; `clustered_clocks`: of a kernel that has such.
     `ring_clocks`: from a slot's release until what is copied into it is there, beside its rows; `held_ring_clocks`: the same where threads
     copy.
 
@@ -51,6 +51,7 @@ class RoleRates(Record):
     fill_clocks: float
     start_clocks: float
     together_clocks: float
+    clustered_clocks: float
     ring_clocks: float
     held_ring_clocks: float
     step_clocks: float

@@ -217,6 +217,7 @@ class RoleModel:
         model = _TileModel(self, tile, tile.n if mixed is None else gcd(tile.n, mixed.narrow))
         clocks = tile.k * problem.operand_bytes * shape.operand_rows(tile.rows, tile.n) * rates.fill_clocks
         clocks += rates.deferred_clocks if tile.deferred_store else 0
+        clocks += rates.clustered_clocks if tile.cluster > 1 else 0
         clocks += merge_clocks(tile, problem.parts, self.spec, in_cluster=problem.in_cluster) if problem.parts > 1 else 0
         if mixed is not None:
             # Narrow tiles are copied as if they were wide: they overlap their neighbours.

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from math import inf
 from typing import Literal
 
 from treadle.machine.spec import MatrixInstruction, TargetSpec
 from treadle.plan.cache_requests import REQUEST_BYTES
 from treadle.plan.mixed_widths import MixedWidths, mixed_widths, narrow_widths
 from treadle.plan.part_merges import PAIR, WORD_BYTES, clustered_units
+from treadle.plan.rasters import UNEVEN_RASTERS, raster
 from treadle.plan.tile_config import PROMOTED_REGISTERS, ContractionShape
 from treadle.records import dataclass
 
@@ -32,12 +32,6 @@ LONG_RING = 8
 """Slots of a ring that a short sum may have more of than steps: the next tiles' are copied ahead."""
 PLANNED_EPILOGUE_SLOTS = 2
 """Boxes of what an epilogue reads that a tile keeps room for: one is read while the next is in flight."""
-RASTERS = (1, 2, 4, 8)
-"""Walking 16 rows of tiles together reads less at one time, yet gained no more than the 0.5 % by which runs differ, and cost up to 2 %
-where the other operand is contiguous along n.
-"""
-UNEVEN_RASTERS = (1, 3, 7)
-"""The same of clusters along n: no whole clusters (see `shared_operand`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,19 +360,6 @@ def defers_stores(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> boo
     most = DEFERRED_BYTES if len(written) == len(problem.results) else DEFERRED_BYTES_BESIDE_READS
     fits = held <= most and all(box_widths(tile.n, result.element_bytes, swizzles) for result in written)
     return fits and problem.shape.tiles(tile.rows, tile.n) > spec.compute_units
-
-
-def raster(tile: RoleTile, shape: ContractionShape, spec: TargetSpec, rasters: Sequence[int] = RASTERS) -> int:
-    """Rows of tiles walked together, so that the tiles computed at one time read the fewest different rows of operands."""
-    count_m = -(-shape.extents[0] // tile.rows)
-    few = shape.tiles(tile.rows, tile.n) <= spec.rates.roles.few_rounds * spec.compute_units
-    best, least = 1, inf
-    for rows in rasters[:-1] if few else rasters:
-        together = min(rows, count_m)
-        footprint = shape.operand_rows(together * tile.rows, -(-spec.compute_units // together) * tile.n)
-        if footprint < least:
-            best, least = rows, footprint
-    return best
 
 
 def shared_operand(tile: RoleTile, shape: ContractionShape) -> Literal["", "a", "b"]:

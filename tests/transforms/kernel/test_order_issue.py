@@ -48,6 +48,11 @@ def test_scales_are_loaded_under_the_instructions_that_they_scale(m: int, n: int
     loads = ["tile.load", "tile.load", "arith.mulf"] if k == 128 else ["arith.mulf", "tile.load", "tile.load"]
     assert names == ["sync.wait_phase", "tile.contract", "sync.commit", *loads, "sync.wait", "sync.arrive", "math.fma"]
     assert is_right(kernel)
+    compute(kernel, m, n, k)
+
+
+def compute(kernel: tile.KernelOp, m: int, n: int, k: int) -> None:
+    """The schedule gives what it should, in the latest and a random order of effects."""
     rng = np.random.default_rng(m)
     x, w = (rng.integers(-2, 3, shape).astype(np.float32) for shape in ((m, k), (n, k)))
     sx, sw = (2.0 ** rng.integers(-1, 2, shape).astype(np.float32) for shape in ((k // 128, m), (n // 128, k // 128)))
@@ -107,3 +112,13 @@ def test_what_the_step_before_has_loaded_stays_ahead_of_instructions_that_read_i
     contract.operands[2] = started.result
     OrderIssuePass().run(kernel, SPEC)
     assert wide.is_before_in_block(contract) and contract.is_before_in_block(load), "the next step's alone moves"
+
+
+@pytest.mark.parametrize(("groups", "cluster", "walked"), [(3, 1, 8), (2, 2, 2), (1, 2, 1), (1, 2, 3)])
+def test_columns_of_several_blocks_in_groups_and_clusters(groups: int, cluster: int, walked: int) -> None:
+    """Neighbours along n are of other blocks: no cluster shares rows of A, and no rows are walked in clusters that are not whole."""
+    options = CompileOptions(tile=(64, 128, 128), warps=(4, 1), consumer_warpgroups=groups, num_stages=3, cluster=cluster, group_m=walked)
+    kernel = scaled(200, 384, 256, options)
+    assert kernel.cluster_size() == (2 if walked == 2 else 1)
+    assert is_right(kernel)
+    compute(kernel, 200, 384, 256)

@@ -15,7 +15,7 @@ from treadle.analysis.divisibility import constant_value
 from treadle.dialects import pipe, tile
 from treadle.dialects.tile_types import layout_of
 from treadle.ir.core import Block, Operation, SSAValue
-from treadle.ir.dialects import arith, scf
+from treadle.ir.dialects import arith, builtin, scf
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
 from treadle.records import dataclass
@@ -68,7 +68,7 @@ def _put_together(loads: Sequence[tile.LoadOp]) -> Operation:
 def _trips(loop: scf.ForOp) -> tuple[int, int] | None:
     """First and last index of a loop of known bounds that makes a step, else None."""
     low, high, step = (constant_value(value) for value in (loop.lb, loop.ub, loop.step))
-    if low is None or high is None or step is None or low >= high:
+    if low is None or high is None or step is None or low >= high or not isinstance(loop.lb.type, builtin.IndexType):
         return None
     return low, low + (high - low - 1) // step * step
 
@@ -76,7 +76,7 @@ def _trips(loop: scf.ForOp) -> tuple[int, int] | None:
 def _load_ahead(loop: scf.ForOp, loads: Sequence[tile.LoadOp], last_index: int) -> None:
     behind = _put_together(loads)
     block = loop.body.block
-    last = arith.ConstantOp.from_int_and_width(last_index, loop.lb.type)
+    last = arith.ConstantOp(builtin.IntegerAttr(last_index, builtin.IndexType()))
     ahead = arith.AddiOp(block.args[0], loop.step)
     bounded = arith.MinSIOp(ahead.result, last.result)
     insert_after(behind, last, ahead, bounded)
