@@ -46,6 +46,15 @@ class FakeTimer:
         return self.times
 
 
+class Behind(nn.Module):
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Any) -> Any:
+        return self.function(x)
+
+
 def run(model: Any, x: Any, **options: Any) -> Any:
     settings = {"treadle.rest": "eager", "treadle.target": "sim", **{f"treadle.{name}": value for name, value in options.items()}}
     torch._dynamo.reset()
@@ -113,7 +122,7 @@ def test_what_is_modelled_slower_is_left(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_what_the_models_are_not_sure_of_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """And nothing else: the product alone runs on the other side, what follows it is modelled."""
-    model, x = nn.Sequential(nn.Linear(13, 17), nn.ReLU()), torch.randn(5, 13)
+    model, x = nn.Sequential(nn.Linear(13, 17, bias=False), nn.ReLU()), torch.randn(5, 13)
     run(model, x, choice="modelled")
     known = treadle.torch.report().regions[0].replaced_us
     assert known is not None
@@ -142,6 +151,33 @@ def test_what_the_models_are_not_sure_of_is_measured(monkeypatch: pytest.MonkeyP
         run(model, x, choice="auto")
         region = treadle.torch.report().regions[-1]
         assert (region.measured_us is not None, timer.count, region.taken) == (is_measured, int(is_measured), is_taken)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize(
+    ("behind", "is_inside"),
+    [(torch.relu, False), (lambda y: y[:3].relu(), False), (lambda y: torch.softmax(y, 1), True)],
+    ids=["relu", "slice", "softmax"],
+)
+def test_biases_are_in_the_product_where_inductor_leaves_them_there(
+    dtype: Any, behind: Any, is_inside: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes those of f32 out of what is read elementwise, through views or not."""
+    found: list[bool] = []
+
+    class Biased(FakeTimer):
+        def __call__(self, calls: Mapping[str, Callable[[], Any]]) -> Mapping[str, float]:
+            theirs: Any = calls[measuring.THEIRS]
+            assert len(theirs()) == 1
+            found.extend("addmm" in str(node.target) for node in theirs.func.graph.nodes if "mm" in str(node.target))
+            return self.times
+
+    model = nn.Linear(13, 17).to(dtype)
+    monkeypatch.setattr(measuring, "timer", Biased(9, 10))
+    monkeypatch.setattr(choice, "SURELY_FASTER", 0.0)
+    monkeypatch.setattr(choice, "SMALL_US", 1e9)
+    run(nn.Sequential(model, Behind(behind)), torch.randn(5, 13, dtype=dtype), choice="auto")
+    assert found == [dtype == torch.float16 or is_inside]
 
 
 def test_examples_take_no_random_numbers_of_the_users() -> None:

@@ -13,7 +13,8 @@ from treadle import __version__
 from treadle.bench.records import write
 from treadle.driver.tuned import product_of
 from treadle.runtime.cache import default_folder
-from treadle.torch.regions import Region, subgraph
+from treadle.torch.pointwise import is_elementwise, name_of
+from treadle.torch.regions import Region, is_view, subgraph
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +45,8 @@ def times(region: Region, program: "Program", digest: str, settings: "Settings",
     """Microseconds of the program and of what it replaces, or of the product in that: as kept, else measured and kept. None where inputs
     cannot be made, for want of memory too.
     """
-    path = default_folder() / "tuned" / f"region-{digest}{'' if part == 'all' else f'-{part}'}.json"
+    what = "" if part == "all" else f"-{part}{'-without-addend' if _adds_apart(region.anchor) else ''}"
+    path = default_folder() / "tuned" / f"region-{digest}{what}.json"
     product = product_of(program.target) if program.target != "sim" else "sim"
     if (kept := _kept(path, product)) is not None:
         return kept
@@ -105,10 +107,38 @@ def _hint(size: Any) -> int | None:
 def _product(anchor: fx.Node, inputs: Mapping[fx.Node, Any], part: Part, settings: "Settings") -> Callable[[], object]:
     """A region's product alone, as PyTorch runs it (Inductor calls the same library), or as Inductor chooses among all that it knows."""
     graph, outside = subgraph(Region(anchor, (anchor,), (anchor,)))
+    if _adds_apart(anchor):
+        _leave_addend(graph)
     if part == "product":
         return _replaced(graph, [inputs[node] for node in outside], settings)
     module = fx.GraphModule(torch.nn.Module(), graph)
     return partial(module, *[inputs[node] for node in outside])
+
+
+def _adds_apart(anchor: fx.Node) -> bool:
+    """Whether Inductor takes what is added to a product out of it, into the elementwise kernel behind it: not of 16-bit floats, which that
+    would round twice. Of f32 the library may take twice as long with a bias as without.
+    """
+    value = anchor.meta.get("val")
+    is_wide = isinstance(value, torch.Tensor) and value.dtype.is_floating_point and value.dtype.itemsize > 2
+    return is_wide and name_of(anchor.target) == "aten::addmm" and bool(anchor.users) and all(map(_is_elementwise_read, anchor.users))
+
+
+def _is_elementwise_read(node: fx.Node) -> bool:
+    """Whether a node, or all that read it where it is a view, work element by element."""
+    if node.op != "call_function":
+        return False
+    return all(map(_is_elementwise_read, node.users)) if is_view(node) else is_elementwise(node.target)
+
+
+def _leave_addend(graph: fx.Graph) -> None:
+    for node in list(graph.nodes):
+        if node.op == "call_function" and name_of(node.target) == "aten::addmm":
+            with graph.inserting_before(node):
+                product = graph.call_function(torch.ops.aten.mm.default, node.args[1:3])
+            product.meta = dict(node.meta)
+            node.replace_all_uses_with(product)
+            graph.erase_node(node)
 
 
 def _replaced(graph: fx.Graph, inputs: list[Any], settings: "Settings") -> Callable[[], object]:

@@ -50,6 +50,12 @@ def values_of(node: fx.Node) -> list[Any]:
     return [item for item in ([value] if isinstance(value, torch.Tensor) else value or []) if isinstance(item, torch.Tensor)]
 
 
+def is_view(node: fx.Node) -> bool:
+    """Whether a node is the memory of its operand."""
+    schema = getattr(node.target, "_schema", None)
+    return name_of(node.target) in VIEWS or (schema is not None and any(result.alias_info is not None for result in schema.returns))
+
+
 def _is_known(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.dtype in ELEMENTS
 
