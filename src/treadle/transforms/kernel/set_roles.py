@@ -139,8 +139,7 @@ def _registers(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[int, int]:
     producer, consumer = moves.index_split if kernel.symbol_names() else moves.split
     if copies := threads_copies(kernel):
         producer, consumer = moves.shift_split if any(through_registers(copy, spec) for copy in copies) else moves.copy_split
-    asked = asked_roles(kernel)
-    computing = asked.num_warps * asked.groups * asked.ping_pong
+    computing = num_warps(kernel) * kernel.group_count() * asked_roles(kernel).ping_pong
     left = (spec.registers_per_unit // spec.subgroup_size - producer * moves.warps) // computing
     return producer, min(consumer, left // moves.granule * moves.granule)
 
