@@ -9,7 +9,7 @@ Fp8Accumulation = Literal["fast", "promoted"]
 Persistence = Literal["auto", "always", "never"]
 Overlap = Literal["auto", "always", "never"]
 AttentionChoice = Literal["auto", "off", "always"]
-IssueTurns = Literal["auto", "off", "always"]
+IssueTurns = Literal["off", "always"]
 Form = Literal["auto", "tiles", "roles", "streaming", "swapped", "exchanged", "split_operands"]
 
 CHOICES: Final[dict[str, tuple[str, ...]]] = {
@@ -82,8 +82,8 @@ class CompileOptions(ContractionOverrides):
     one is split unless its attribute asks for it.
     `attention`: "auto": two contractions with a softmax between them are one kernel where that is modelled to be faster; "always": wherever
     there is such a kernel; "off": only where `dispatch.group` attributes of the program say so.
-    `issue_turns`: "auto": two groups of warps that compute rows of one attention take turns at the matrix units where that is modelled to
-    be faster; "always": wherever they can; "off": nowhere.
+    `issue_turns`: "always": two groups of warps that compute rows of one attention issue their matrix instructions in turn, where they can
+    be told apart; "off": they run as they come, which was as fast or faster wherever it was measured.
     `overlap_launches`: kernels of one program start while the one before them ends, where the machine can (sm_90a): "always", "never",
     "auto": reductions of what the launch ahead of them has computed, as those that merge parts.
 
@@ -103,7 +103,7 @@ class CompileOptions(ContractionOverrides):
     split_reduction: str = "auto"
     reassociate: bool = True
     attention: AttentionChoice = "auto"
-    issue_turns: IssueTurns = "auto"
+    issue_turns: IssueTurns = "off"
 
     tuned: bool = True
 

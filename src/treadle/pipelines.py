@@ -240,7 +240,8 @@ def unproven_schedule_passes(options: CompileOptions | None = None, spec: Target
         LowerLayoutConversionsPass(),  # the same for conversions, reductions' own included
         LowerArrivalsPass(),  # the same for the flags of arrivals
         StoreInBulkPass(),  # before roles exist: it sees each store once
-        DivideGroupsPass("auto" if options is None else options.issue_turns),  # the layouts are final; before buffers are those of roles
+        # layouts are final, buffers not yet those of roles
+        *((DivideGroupsPass(),) if options is not None and options.issue_turns == "always" else ()),
         SetRolesPass(),  # final layouts and boxes say what fits and what can be deferred
         FormRolesPass(),  # whatever it clones and drops is cleaned up next
         CsePass(),  # layouts make equal constants and loads distinct values; join those that agreed

@@ -376,6 +376,9 @@ class LoomDevice:
     def is_capturing(self, stream: int) -> bool:
         return False
 
+    def capture(self, stream: int) -> int:
+        return 0
+
     def recovers(self, status: int) -> bool:
         return False
 

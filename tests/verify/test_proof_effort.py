@@ -12,9 +12,10 @@ from treadle.frontends import mlir
 from treadle.machine import target_spec
 from treadle.options import CompileOptions
 from treadle.verify.check import COST_OF_A_PIECE, Proof
-from treadle.verify.classes import FEW_QUOTIENTS, MAX_COLUMNS, NEARLY, Class, TooHard, UncoveredSet
+from treadle.verify.classes import Class, TooHard
 from treadle.verify.program import Program
 from treadle.verify.symbols import Atoms, Form, combined, scaled, shifted
+from treadle.verify.uncovered import FEW_QUOTIENTS, MAX_COLUMNS, NEARLY, UncoveredSet
 from treadle.verify.verify_schedule import COMPILED, schedule_kernels
 
 RUNTIME_ROWS = """

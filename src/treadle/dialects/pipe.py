@@ -40,7 +40,8 @@ STEPS_IN_FLIGHT = "steps_in_flight"
 """Attribute of a loop within a role: so many steps' matrix instructions (0 or 1) may still run when the next step's are issued."""
 
 ISSUE_TURNS = "issue_turns"
-"""Attribute of a loop within a role of several groups: they issue the matrix instructions of each step one group after another."""
+"""Attribute of a kernel whose roles are to be formed, and of a loop within a role of several groups: they issue the matrix instructions of
+each step one group after another."""
 
 FILLS_IN_FLIGHT = "fills_in_flight"
 """Attribute of a loop within a role whose threads copy: so many steps' copies may still be in flight when the next step's are issued; the

@@ -48,7 +48,12 @@ STAGES: tuple[Stage, ...] = get_args(Stage)
 SIMULATOR_STAGES: tuple[Stage, ...] = ("tensor", "dispatch", "tile")
 CHOOSING_LEVELS: tuple[Level, ...] = ("tensor", "dispatch")
 """Where the compiler still chooses the form of kernels, so that a rejected one has another candidate."""
-_LATE = ("treadle.garbage", "treadle.strategies.split_sizes", "xdsl.irdl.declarative_assembly_format_parser")
+_LATE = (
+    "treadle.garbage",
+    "treadle.strategies.split_sizes",
+    "treadle.verify.ring_counters",
+    "xdsl.irdl.declarative_assembly_format_parser",
+)
 """What compilations import where they use it."""
 SIMULATED_MACHINE = "sm_90a"  # the simulator runs tile programs as this machine would be given them
 

@@ -4,23 +4,21 @@ A run at some sizes and workgroup ids stands for a class of them; runs are made 
 """
 
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from treadle.dialects import tile
 from treadle.garbage import uncollected
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.locations import location_of
 from treadle.machine import TargetSpec
-from treadle.verify.classes import Class, TooHard, Uncovered, UncoveredList, UncoveredSet
-from treadle.verify.counted_loops import with_counted_loops
+from treadle.verify.classes import Class, TooHard, UncoveredList
 from treadle.verify.engine import Engine
 from treadle.verify.events import Trace
 from treadle.verify.findings import Finding
 from treadle.verify.geometry import Geometry
-from treadle.verify.plain_arithmetic import in_terms_of, with_plain_arithmetic
 from treadle.verify.program import Program
-from treadle.verify.scalars import scalar_function
+from treadle.verify.scalars import is_constant, scalar_function
 from treadle.verify.symbols import Form
-from treadle.verify.told_numbers import with_told_numbers
 from treadle.verify.trace import Tracer
 from treadle.verify.trace_state import State, Undecided
 from treadle.verify.unknowns import Unknown
@@ -46,6 +44,10 @@ SHARE_OF_COUNTED = 4
 TOLD = 3 / 4
 """Where loops carry numbers of iterations, that part is for the proof in which they are told, the rest for one without."""
 _AFTER = {"V5": 1, "V8": 2}  # a race explains more than the stall or the unwritten bytes that come of it
+if TYPE_CHECKING:
+    from treadle.verify.uncovered import UncoveredSet
+
+    Uncovered = UncoveredList | UncoveredSet
 Executions = dict[int, dict[tuple[tuple[int, int, int], ...], None]]
 
 
@@ -71,19 +73,27 @@ def _verdict(kernel: tile.KernelOp, spec: TargetSpec | None, max_findings: int, 
     program = Program(kernel, spec, stores=stores)
     if not has_shared_state(program):
         return Verdict(assumptions=assumptions_of(program))
-    if (found := with_plain_arithmetic(program)) is not None:
-        plain, origins = found
-        return in_terms_of(kernel, plain, origins, _verdict(plain, spec, max_findings, effort, stores=stores))
-    if (told := with_told_numbers(program)) is not None:
-        clone, origins = told
-        verdict = in_terms_of(kernel, clone, origins, _verdict(clone, spec, max_findings, effort * TOLD, stores=stores))
-        if verdict.is_proven or verdict.findings:
-            return verdict
-        effort *= 1 - TOLD
-    if (counted := with_counted_loops(program)) is not None:
-        verdict = Proof(Program(counted, spec, stores=stores), 1, effort / SHARE_OF_COUNTED).verdict()
-        if verdict.is_proven:
-            return verdict
+    if any(op.name.startswith("affine.") for op in program.ops):
+        from treadle.verify.plain_arithmetic import in_terms_of, with_plain_arithmetic
+
+        if (found := with_plain_arithmetic(program)) is not None:
+            plain, origins = found
+            return in_terms_of(kernel, plain, origins, _verdict(plain, spec, max_findings, effort, stores=stores))
+    if any(value in program.deciding for loop in program.loops for value in loop.body.block.args[1:]):
+        from treadle.verify.told_numbers import verdict_on_told
+
+        verdict = verdict_on_told(program, lambda clone: _verdict(clone, spec, max_findings, effort * TOLD, stores=stores))
+        if verdict is not None:
+            if verdict.is_proven or verdict.findings:
+                return verdict
+            effort *= 1 - TOLD
+    if any(not is_constant(loop.step) for loop in program.loops):
+        from treadle.verify.counted_loops import with_counted_loops
+
+        if (counted := with_counted_loops(program)) is not None:
+            verdict = Proof(Program(counted, spec, stores=stores), 1, effort / SHARE_OF_COUNTED).verdict()
+            if verdict.is_proven:
+                return verdict
     verdict = Proof(program, max_findings, effort).verdict()
     if program.quiet and not verdict.is_proven:  # either way of a conditional may need less than both
         return Proof(Program(kernel, spec, stores=stores, follows_all=True), max_findings, effort).verdict()
@@ -128,6 +138,8 @@ class Proof:
         limit = int(self.effort * MAX_COST * max(1.0, len(self.program.ops) / 100) ** 3)
         uncovered: Uncovered = UncoveredList(listed or ())
         if listed is None:
+            from treadle.verify.uncovered import UncoveredSet  # loading the library takes longer than most proofs
+
             uncovered = UncoveredSet(unknowns.names(), unknowns.domain(), OPERATIONS * limit)
         self.tracer.state.limit = limit
         for values in uncovered:
@@ -183,7 +195,7 @@ class Proof:
         where = tuple((unknown.name, value * unknown.factor) for unknown, value in zip(unknowns, values, strict=True))
         return tuple(found.at(where) for found in findings)
 
-    def _give_up(self, uncovered: Uncovered) -> tuple[Finding, ...]:
+    def _give_up(self, uncovered: "Uncovered") -> tuple[Finding, ...]:
         """The classes are too many. Larger values may still show a fault."""
         if self._is_right_any_way():
             return ()

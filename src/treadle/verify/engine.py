@@ -57,7 +57,9 @@ class Engine:
         self._tiles = TilesInFlight(program, self.reports)
         self._states = RunStates(program, self.cluster, self.barriers, self.components)
         self._agents = agents
-        self._repetitions = Repetitions(nodes, self._states, agents, self.saved)
+        self._repetitions = Repetitions(
+            nodes, self._states, agents, self.saved, program.rings.most_slots if program.rings is not None else 0
+        )
         self._at_start = self.saved()
         # Each does one event; False where the strand has to wait and try it again.
         self._actions: dict[str, Callable[[Agent, Event], bool]] = {

@@ -105,9 +105,12 @@ def _distance(cycle: tuple[Jump, ...], standing: list[tuple[tuple[int, ...], Fra
 
 
 class Repetitions:
-    """The states of runs so far. `agents`: all strands, at work or not. `save`: saves what is not kept here."""
+    """The states of runs so far. `agents`: all strands, at work or not. `save`: saves what is not kept here. `slots`: of the longest ring
+    that is seen from a counter; no state comes back before it is full.
+    """
 
-    def __init__(self, nodes: list[Node], states: RunStates, agents: Sequence[Agent], save: Callable[[], Restore]) -> None:
+    def __init__(self, nodes: list[Node], states: RunStates, agents: Sequence[Agent], save: Callable[[], Restore], slots: int) -> None:
+        self._slots = slots
         self.nodes, self.states, self.cluster, self.agents, self.save = nodes, states, states.cluster, agents, save
         self.rounds = Rounds()
         self.log: list[Ended] = []
@@ -287,7 +290,7 @@ class Repetitions:
             if isinstance(node, LoopNode):
                 segment = node.segments[frame.segment]
                 rounds, is_open = segment.length / len(segment.iterations), segment.stretch >= 0
-                if rounds > (1 if is_open else FEW_ROUNDS):
+                if rounds > (1 if is_open else FEW_ROUNDS) and (is_open or segment.length > self._slots):
                     if (is_open and rounds < MANY_ROUNDS) or self._has_loops(frame):
                         return agent.number, depth, frame.loop, frame.left
                     at = self._row(frame)[1]

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 from treadle.dialects import pipe, sync, tile
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
+from treadle.verify.ring_slices import RingSlice, Use
 from treadle.verify.ring_values import EXACT, RingValues, Table
-from treadle.verify.ring_walks import Cell, RingWalk, Use
+from treadle.verify.ring_walks import Cell, RingWalk
 from treadle.verify.scalars import INDEX_BITS, width_of
 
 if TYPE_CHECKING:
@@ -63,6 +64,11 @@ class RingCounters:
         self.steps: dict[Operation, list[tuple[int, int]]] = {}
         self.moving: set[Operation] = set()
 
+    @property
+    def most_slots(self) -> int:
+        """Those of the longest ring."""
+        return max([ring.slots for ring in self.rings])
+
     def starts(self) -> tuple[int, ...]:
         """The first count of each counter."""
         return tuple([counter.start for counter in self.counters])
@@ -71,9 +77,10 @@ class RingCounters:
 def ring_counters(program: "Program") -> RingCounters | None:
     """The counters of a program's roles; None where there are none.
 
-    Not in clusters, nor where arrivals hand arrays on: what peers and other workgroups know of slots is no part of states.
+    Not where arrivals hand arrays on: what other workgroups know is no part of states. The rings of a cluster's workgroups are renamed
+    together.
     """
-    if program.cluster > 1 or not program.all(pipe.RolesOp) or program.all(tile.CountInOp):
+    if not program.all(pipe.RolesOp) or program.all(tile.CountInOp):
         return None
     sizes = _sizes(program)
     count = 2 * lcm(*sizes)
@@ -108,11 +115,15 @@ def _is_fixed(value: SSAValue) -> bool:
 def _walks(program: "Program", roles: pipe.RolesOp, sizes: list[int], values: RingValues) -> Iterator[RingWalk]:
     """The walks along all counters of some roles that are ones."""
     for region, role in enumerate(roles.roles):
-        place = program.index[roles], region
+        place, found = (program.index[roles], region), RingSlice(role.block)
         for loop in _outermost_loops(role.block):
-            for cells, start in _candidates(loop, sizes, values):
-                walk = RingWalk(values, role.block, loop, cells, start, place)
-                if walk.is_counter() and walk.uses:
+            known = set[int]()
+            for cells, start in _candidates(loop, sizes, found, values):
+                if next(iter(cells)) in known:
+                    continue
+                walk = RingWalk(values, found, loop, cells, start, place)
+                if walk.is_counter(role.block) and walk.uses:
+                    known |= walk.carried()
                     yield walk
 
 
@@ -126,12 +137,13 @@ def _outermost_loops(block: Block) -> Iterator[scf.ForOp]:
                     yield from _outermost_loops(inner)
 
 
-def _candidates(loop: scf.ForOp, sizes: list[int], values: RingValues) -> Iterator[tuple[dict[int, Cell], int]]:
+def _candidates(loop: scf.ForOp, sizes: list[int], found: RingSlice, values: RingValues) -> Iterator[tuple[dict[int, Cell], int]]:
     """What may be a counter: arguments of a loop's block as functions of a count, and the first count."""
     count = values.count
     numbers: Cell = tuple(range(count)), count
     starts = {at: start for at, value in enumerate(loop.iter_args, 1) if (start := _start(value, values)) is not None}
-    bits = {at: bit for at, bit in starts.items() if bit in (0, 1)}
+    arguments = loop.body.block.args
+    bits = {at: bit for at, bit in starts.items() if bit in (0, 1) and arguments[at] in found.parities}
 
     def parities(size: int, start: int, but: int) -> dict[int, Cell]:
         return {at: (tuple([(x // size + start // size) % 2 ^ bit for x in range(count)]), EXACT) for at, bit in bits.items() if at != but}
@@ -140,15 +152,33 @@ def _candidates(loop: scf.ForOp, sizes: list[int], values: RingValues) -> Iterat
     if first is not None and first >= 0 and step is not None and step > 0:
         starts[0] = first
     for at, start in starts.items():
-        if at and width_of(loop.body.block.args[at].type) < INDEX_BITS:
+        of = [size for size in sizes if arguments[at] in found.slots.get(size, ())]
+        if not of or (at and width_of(arguments[at].type) < INDEX_BITS):
             continue
-        for size in sizes:
-            if at and start < size:
+        is_number = not at or _is_sum(loop, at)
+        for size in of:
+            if not is_number and start < size:
                 slots: Cell = tuple([x % size for x in range(count)]), EXACT
                 yield {at: slots, **parities(size, start, at)}, start
-            if bits.keys() - {at}:
+            if is_number and bits.keys() - {at}:
                 yield {at: numbers, **parities(size, start, at)}, start % count
-        yield {at: numbers}, start % count
+        if is_number:
+            yield {at: numbers}, start % count
+
+
+def _is_sum(loop: scf.ForOp, at: int) -> bool:
+    """Whether what is handed on is a sum, through loops and branches: a number that grows, not a slot that wraps."""
+    end = loop.body.block.last_op
+    if end is None:
+        return False
+    value = end.operands[at - 1]
+    while isinstance(owner := value.owner, scf.ForOp | scf.IfOp):
+        at = owner.results.index(value)
+        end = owner.regions[0].block.last_op
+        if end is None:
+            return False
+        value = end.operands[at]
+    return isinstance(owner, Operation) and owner.name == "arith.addi"
 
 
 def _start(value: SSAValue, values: RingValues) -> int | None:

@@ -25,15 +25,16 @@ class RingFrames:
             for strand in program.strands
         ]
         self._buffers: dict[Buffer, Ring] = {}
-        self._barriers: list[Ring | None] = [None] * len(program.mbarriers)
-        self._first = list(range(len(program.mbarriers)))
+        count = len(program.mbarriers)
+        self._barriers: list[Ring | None] = [None] * (count * program.cluster)
+        self._first = list(range(count * program.cluster))
         for ring in rings.rings:
             if ring.dimension >= 0:
                 self._buffers[program.buffers[ring.alloc.results[0]]] = ring
                 continue
-            first = program.mbarriers.base[ring.alloc]
-            for at in range(first, first + ring.slots):
-                self._barriers[at], self._first[at] = ring, first
+            for first in range(program.mbarriers.base[ring.alloc], count * program.cluster, count):
+                for at in range(first, first + ring.slots):
+                    self._barriers[at], self._first[at] = ring, first
         self._orders: dict[tuple[tuple[int, int], ...], list[tuple[int, int]]] = {}
         self._bases: dict[int, int] = {}
 

@@ -5,16 +5,15 @@ the role's code in order; what is known holds for the count as it is at that poi
 counter goes on is known no more behind it, but for what that loop hands on.
 """
 
-from treadle.dialects import pipe, sync
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import scf
+from treadle.verify.ring_slices import RingSlice, Use
 from treadle.verify.ring_values import RingValues, Table, ahead, is_constant
 
 Cell = Table
-Use = tuple[Operation, int]
-"""An operand that picks a slot or a parity."""
 Known = dict[SSAValue, Table]
 _MAX_TRIES = 12
+_PICKING = ("pipe.slot", "sync.mbarrier_slot", "sync.wait_phase")
 
 
 class _Dropped(Exception):
@@ -25,11 +24,6 @@ class _NoCounter(Exception):
     """The counter goes on in a loop that does not carry it."""
 
 
-def is_ring_use(op: Operation, at: int) -> bool:
-    """Whether an operand picks a slot or a parity."""
-    return at > 0 and isinstance(op, pipe.SlotOp | sync.MbarrierSlotOp | sync.WaitPhaseOp)
-
-
 class RingWalk:
     """A walk through the block of a role along the counter that begins with a loop.
 
@@ -38,9 +32,9 @@ class RingWalk:
     """
 
     def __init__(
-        self, values: RingValues, block: Block, loop: scf.ForOp, cells: dict[int, Cell], start: int, place: tuple[int, int]
+        self, values: RingValues, found: RingSlice, loop: scf.ForOp, cells: dict[int, Cell], start: int, place: tuple[int, int]
     ) -> None:
-        self.values, self.block, self.loop, self.cells, self.start, self.place = values, block, loop, cells, start, place
+        self.values, self.slice, self.loop, self.cells, self.start, self.place = values, found, loop, cells, start, place
         self._main = next(iter(cells))
         self._dropped: set[Use] = set()
         self._is_number = self._main == 0
@@ -55,11 +49,11 @@ class RingWalk:
             for by in range(self.values.count):
                 self._places.setdefault(ahead(cell, by), []).append((at, by))
 
-    def is_counter(self) -> bool:
-        """Whether all that is carried bears it out."""
+    def is_counter(self, role: Block) -> bool:
+        """Whether all that is carried in a role bears it out."""
         for _ in range(_MAX_TRIES):
             try:
-                self._block(self.block, {})
+                self._block(role, {})
                 return True
             except _Dropped:
                 self._forget()
@@ -67,12 +61,16 @@ class RingWalk:
                 return False
         return False
 
+    def carried(self) -> set[int]:
+        """The arguments of the loop that bear it out."""
+        return {at for at in self.cells if (self.loop, at) not in self._dropped}
+
     # --- code in order
 
     def _block(self, block: Block, known: Known) -> tuple[Known, bool]:
         """What is known at the end of a block, and whether the counter went on in it."""
         moved = False
-        for op in block.ops:
+        for op in self.slice.ops(block):
             if isinstance(op, scf.ForOp):
                 known, moves = self._loop(op, known)
                 moved |= moves
@@ -80,7 +78,9 @@ class RingWalk:
                 known, moves = self._branch(op, known)
                 moved |= moves
             elif known:
-                self._note(op, known)
+                if op.name in _PICKING:
+                    self._note(op, known)
+                    continue
                 table = self.values.result(op, known)
                 if table is not None:
                     known[op.results[0]] = table
@@ -88,7 +88,7 @@ class RingWalk:
 
     def _note(self, op: Operation, known: Known) -> None:
         for at, operand in enumerate(op.operands):
-            if operand in known and is_ring_use(op, at):
+            if at and operand in known:
                 self.uses[op, at] = known[operand]
 
     def _step(self, op: Operation, by: int) -> None:
@@ -113,25 +113,28 @@ class RingWalk:
         if end is None:
             raise _NoCounter
         if op is self.loop:
-            by, carried = 0, {at: at for at in self.cells}
+            by, carried, late = 0, {at: at for at in self.cells}, dict[int, Cell | None]()
         else:
-            by, carried = self._shift({at: self.values.of(value, known) for at, value in enumerate(op.iter_args, 1)} if known else {})
-        carried = {at: cell for at, cell in carried.items() if (op, at) not in self._dropped}
+            begins = {at: self.values.of(value, known) for at, value in enumerate(op.iter_args, 1)} if known else {}
+            by, carried = self._shift(begins)
+            late = {at: self._late(table, by) for at, table in begins.items() if at not in carried} if carried else {}
+        cells = {at: self.cells[cell] for at, cell in carried.items()} | {at: cell for at, cell in late.items() if cell is not None}
+        cells = {at: cell for at, cell in cells.items() if (op, at) not in self._dropped}
+        carried = {at: cell for at, cell in carried.items() if at in cells}
         if not carried:
             _, moved = self._block(op.body.block, dict(known))
             if moved or op is self.loop:
                 raise _NoCounter
             return known, False
-        inner, moved = self._block(op.body.block, {arguments[at]: self.cells[cell] for at, cell in carried.items()})
+        inner, moved = self._block(op.body.block, {arguments[at]: cell for at, cell in cells.items()})
+        ends = {at: self.values.of(end.operands[at - 1], inner) for at in cells if at}
         if op is self.loop and self._is_number:
-            again, cells = (self.values.constant(op.step) or 0) % self.values.count, {0: 0}
+            again = (self.values.constant(op.step) or 0) % self.values.count
             if moved:
                 raise _NoCounter
-            after = {at: self.values.of(end.operands[at - 1], inner) for at in carried if at}
-            cells |= {at: at for at, table in after.items() if table == ahead(self.cells[at], again)}
         else:
-            again, cells = self._shift({at: self.values.of(end.operands[at - 1], inner) for at in carried})
-        left = [at for at, cell in carried.items() if not self._is_again(cells.get(at), cell)]
+            again, _ = self._shift({at: ends[at] for at in carried})
+        left = [at for at, cell in cells.items() if at and ends[at] != ahead(cell, again)]
         if left:
             if op is self.loop and self._main in left:
                 raise _NoCounter
@@ -139,11 +142,16 @@ class RingWalk:
             raise _Dropped
         self._step(op, by)
         self._step(end, again)
-        handed_on: Known = {op.results[at - 1]: self.cells[cell] for at, cell in carried.items() if at}
+        handed_on: Known = {op.results[at - 1]: cell for at, cell in cells.items() if at}
         if not by and not again and not moved:
             return {**known, **handed_on}, False
         self.moving.add(op)
         return handed_on, True
+
+    def _late(self, table: Table | None, by: int) -> Cell | None:
+        """What a value is that was, or will be, a cell at another count than those that a loop begins with."""
+        places = self._places.get(table) if table is not None and not is_constant(table) else None
+        return ahead(self.cells[places[0][0]], (places[0][1] - by) % self.values.count) if places else None
 
     def _is_again(self, one: int | None, other: int) -> bool:
         return one is not None and self.cells[one] == self.cells[other]

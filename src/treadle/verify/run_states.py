@@ -104,8 +104,19 @@ class RunStates:
             found.append((rank, name, meeting.warps, meeting.needed, bool(meeting.clock), tuple([a.number for a in meeting.came])))
             found.append(knowledge.of_agents(components.meeting(rank, name), meeting.over))
         found.append(tuple(sorted(self._records(knowledge))))
+        if len(workgroups) > 1:
+            found.append(self._touches(knowledge))
         found += [workgroup.memory.written.state(frames.region if frames is not None else _as_it_is) for workgroup in workgroups]
         return tuple(found)
+
+    def _touches(self, knowledge: _Knowledge) -> tuple[object, ...]:
+        """Arrivals of peers that not all know of: no workgroup may end before them."""
+        found: list[tuple[int, int, tuple[bool, ...]]] = []
+        for workgroup in self.cluster.workgroups:
+            for (team, barrier), (phase, *_) in workgroup.touches.items():
+                if known := knowledge.of_agents(self.components.passed + barrier, phase):
+                    found.append((team, self._frames.barrier(barrier) if self._frames is not None else barrier, known))
+        return tuple(sorted(found))
 
     def _records(self, knowledge: _Knowledge) -> list[tuple[object, ...]]:
         """Every access in flight or to be ordered after: whose it is, its age, who knows of it and of its fence."""

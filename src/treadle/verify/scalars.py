@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from treadle.dialects.tile import KernelOp
-from treadle.ir.core import Attribute, Operation
+from treadle.ir.core import Attribute, Operation, SSAValue
 from treadle.ir.dialects import builtin
 from treadle.verify.affine_maps import affine_map_of
 
@@ -84,6 +84,11 @@ def constant_value(op: Operation) -> Scalar:
         return number & 1
     is_large = not -(1 << INDEX_BITS - 1) <= number < 1 << INDEX_BITS - 1
     return _signed(number, width_of(op.results[0].type, op)) if is_large and width_of(op.results[0].type) else number
+
+
+def is_constant(value: SSAValue) -> bool:
+    """Whether a value is an `arith.constant`."""
+    return isinstance(value.owner, Operation) and value.owner.name == "arith.constant"
 
 
 def is_narrow(op: Operation) -> bool:

@@ -6,6 +6,8 @@ true of `max(start, f(i))` where the form grows, of `max(start, f(first))` where
 the same, and what turned on carried values turns on the number.
 """
 
+from collections.abc import Callable
+
 from treadle.dialects import tile
 from treadle.errors import InternalError
 from treadle.ir.ancestry import ancestors
@@ -13,8 +15,9 @@ from treadle.ir.core import Block, Operation, SSAValue, Use
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.records import Record
 from treadle.verify.linear_forms import Linear, LinearForms, add
-from treadle.verify.plain_arithmetic import Origins
+from treadle.verify.plain_arithmetic import Origins, in_terms_of
 from treadle.verify.program import Program, yielded
+from treadle.verify.verdict import Verdict
 
 LARGEST, LEAST = "arith.maxsi", "arith.minsi"
 EQUAL, LESS = 0, 2
@@ -50,6 +53,12 @@ def with_told_numbers(program: Program) -> tuple[tile.KernelOp, Origins] | None:
         if isinstance(copy, scf.ForOp):
             _Telling(copy, at, origins).tell()
     return clone, origins
+
+
+def verdict_on_told(program: Program, verdict: Callable[[tile.KernelOp], Verdict]) -> Verdict | None:
+    """The verdict on such a clone, in terms of the kernel; None where there is none."""
+    told = with_told_numbers(program)
+    return None if told is None else in_terms_of(program.kernel, *told, verdict(told[0]))
 
 
 def _told(loop: scf.ForOp, at: int, forms: LinearForms) -> _Told | None:

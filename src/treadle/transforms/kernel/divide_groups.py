@@ -1,7 +1,7 @@
 """divide-groups: warps that compute rows of their own become groups, which can take turns.
 
-Level: tile. Reads: the layouts of all tiles, what copies and contractions do with buffers, what the form asks (`issue_turns`). Writes: the
-kernel's `groups` and `num_warps`, shapes and layouts of tiles and buffers, places of copies, loads and stores, by `pipe.group_id`. Leaves
+Level: tile. Reads: the layouts of all tiles, what copies and contractions do with buffers. Writes: the kernel's `groups`, `num_warps` and
+`issue_turns`, shapes and layouts of tiles and buffers, places of copies, loads and stores, by `pipe.group_id`. Leaves
 alone: kernels of forms without roles, of one contraction or of contractions that do not read each other's results, of as many warps as one
 matrix instruction has; those whose warps share rows, or exchange them, which a remark says.
 
@@ -27,7 +27,6 @@ from treadle.ir.retype import retype
 from treadle.layout.shared_layout import SharedLayout
 from treadle.layout.tile_layout import TileLayout
 from treadle.machine import TargetSpec
-from treadle.options import IssueTurns
 from treadle.records import dataclass
 from treadle.transforms.kernel.forms import roles
 from treadle.transforms.kernel.forms.registry import config_of
@@ -265,12 +264,11 @@ class DivideGroupsPass(KernelPass):
     """Works on kernels of chained contractions whose form has roles."""
 
     name = NAME
-    turns: IssueTurns = "auto"
 
     def run(self, kernel: tile.KernelOp, spec: TargetSpec) -> None:
         """Divide one kernel, or say why not."""
         config = config_of(kernel)
-        if self.turns == "off" or not isinstance(config, roles.Config) or kernel.group_count() > 1 or not is_chain(kernel):
+        if not isinstance(config, roles.Config) or kernel.group_count() > 1 or not is_chain(kernel):
             return
         names = {op.instruction.data for op in kernel.walk() if isinstance(op, tile.ContractOp) and op.instruction.data}
         team = max((spec.instruction(name).warps for name in names), default=1)
@@ -279,5 +277,6 @@ class DivideGroupsPass(KernelPass):
         subject, place = kernel.sym_name.data, location_of(kernel)
         try:
             divide(kernel)
+            kernel.attributes[pipe.ISSUE_TURNS] = IntegerAttr(1, i64)
         except _Refused as reason:
             remarks.emit("refusal", NAME, subject, f"the warps are one group: {reason}", place)

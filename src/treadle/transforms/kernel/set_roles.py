@@ -10,7 +10,7 @@ The shape of the kernels (a ring of mbarriers, a producer warp, register realloc
 
 from treadle import remarks
 from treadle.analysis.divisibility import constant_value
-from treadle.dialects import tile
+from treadle.dialects import pipe, tile
 from treadle.dialects.role_plan import RolePlan, RolePlanAttr
 from treadle.errors import InternalError, KernelRejected
 from treadle.ir.dialects import scf
@@ -94,7 +94,8 @@ def chain_plan(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[RolePlan | None
     without = {"ping-pong": asked.ping_pong > 1, "deferred stores": asked.deferred_store, "clusters": asked.cluster > 1}
     producer, consumer = _shared_registers(kernel, spec)
     plan = RolePlan(wanted, 1, _chained_steps(kernel, asked.workgroups, consumer, spec), producer, consumer, asked.workgroups)
-    plan = plan._replace(issue_turns=int(plan.steps_in_flight > 0 and kernel.group_count() > 1))
+    if kernel.attributes.pop(pipe.ISSUE_TURNS, None) is not None and plan.steps_in_flight:
+        plan = plan._replace(issue_turns=1)
     stages = fitting_stages(kernel, plan, spec)
     cut = [f"no {name}: contractions read each other's results" for name, is_asked in without.items() if is_asked]
     if 0 < stages < wanted:
