@@ -109,7 +109,7 @@ def _row(name: str, options: argparse.Namespace) -> dict[str, Any]:
 def side_by_side(names: list[str], options: argparse.Namespace, is_late: Callable[[], bool]) -> Iterator[dict[str, Any]]:
     """The rows of these blocks as they come. No block is begun when it is late; one that fails is told, and the others go on."""
     with tempfile.TemporaryDirectory() as folder:
-        lock = Path(folder) / "device"
+        lock = options.turns or Path(folder) / "device"
         with ProcessPoolExecutor(options.jobs, get_context("spawn"), _begin, (lock, options.jobs)) as pool:
             waiting = list(names)
             running: dict[Future[dict[str, Any]], str] = {}

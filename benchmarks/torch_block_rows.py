@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from torch_block_jobs import side_by_side
+from torch_block_kernels import table
 from torch_models import BLOCKS, TINY, Block, random_block
 
 import treadle.torch
@@ -51,7 +52,7 @@ class HostClock:
         return 1e3 * (end - start)
 
     def synchronize(self) -> None:
-        """Nothing is under way."""
+        """Nothing is in flight."""
 
 
 def device(options: argparse.Namespace) -> str:
@@ -193,6 +194,8 @@ def measured(name: str, block: Block, options: argparse.Namespace, clock: Clock)
     samples = measure(clock, timed, QUICK if options.tiny else FULL)
     for compiler, found in samples.items():
         row[f"{compiler}_ms"] = found.median_ms
+    if options.kernels and not options.tiny:
+        row["kernel_times"] = table(timed, clock)
     after = errors([v.clone() for v in calls["treadle"]()], exact)
     row["error_after"] = max(after)
     row["ratio"] = ratio(samples[peer(options)], samples["treadle"])

@@ -36,9 +36,11 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tiny", action="store_true", help="small blocks on the simulator")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="so many processes: they compile side by side and measure in turn")
+    parser.add_argument("--turns", type=Path, metavar="FILE", help="with --jobs: other runs that name this file take turns with this one")
     parser.add_argument("--deadline", type=float, default=0, metavar="SECONDS", help="begin no block after so many")
     parser.add_argument("--compile", action="store_true", help="also compile in fresh processes, with caches empty and full")
     parser.add_argument("--report", action="store_true", help="print each block's report: regions with modelled and measured times")
+    parser.add_argument("--kernels", action="store_true", help="print what each block runs on the GPU, kernel by kernel, on both sides")
     parser.add_argument("--json", type=Path, help="where to write the rows, after each")
     parser.add_argument("--first-call", metavar="COMPILER", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -60,6 +62,8 @@ def main() -> int:
             print(shown(row, options), flush=True)
             if options.report:
                 print(row["report"], flush=True)
+            if "kernel_times" in row:
+                print(row["kernel_times"], flush=True)
             if options.json:
                 options.json.write_text(json.dumps(found, indent=1, default=str), encoding="utf-8")
     if ratios := [row["ratio"] for row in found]:

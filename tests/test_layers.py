@@ -184,3 +184,29 @@ def test_imports_among_passes_are_seen() -> None:
         "t.d": f"import t.a\n{decider}",
     }
     assert passes_that_import_passes(modules) == ["t.b:1: imports t.a.helper", "t.d:1: imports t.a"]
+
+
+def pass_names(text: str) -> list[str]:
+    """The names of the passes that a module's text registers."""
+    classes = [node for node in ast.parse(text).body if isinstance(node, ast.ClassDef)]
+    registered = [node for node in classes if "register_pass" in map(ast.unparse, node.decorator_list)]
+    assigned = [statement for node in registered for statement in node.body if isinstance(statement, ast.AnnAssign | ast.Assign)]
+    return [
+        statement.value.value
+        for statement in assigned
+        if isinstance(statement.value, ast.Constant) and isinstance(statement.value.value, str)
+        for target in ([statement.target] if isinstance(statement, ast.AnnAssign) else statement.targets)
+        if isinstance(target, ast.Name) and target.id == "name"
+    ]
+
+
+def test_pass_file_and_test_have_one_name() -> None:
+    """`set-kernel-form`, `set_kernel_form.py`, `test_set_kernel_form.py`, which may have more behind that."""
+    tests = [path.stem for path in Path(__file__).parent.rglob("test_*.py")]
+    found: list[str] = []
+    for path in (SOURCE / "transforms").rglob("*.py"):
+        for name in pass_names(path.read_text(encoding="utf-8")):
+            found += [name]
+            assert path.stem == name.replace("-", "_")
+            assert any(test.startswith(f"test_{path.stem}") for test in tests), f"{name} has no test"
+    assert len(found) > 30

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from test_layers import SOURCE, module_name
 
-ROOMS = ("dialects", "analysis", "plan", "transforms", "verify", "sim", "timeline")
+ROOMS = ("layout", "dialects", "analysis", "plan", "transforms", "verify", "sim", "timeline")
 WORDS = (
     # vendors, their systems and their tools
     *("nvidia", "amd", "cuda", "hip", "rocm", "ptx", "ptxas", "sass", "hopper", "cdna", "rdna", "[hb][12]00", "mi300x?"),
@@ -76,3 +76,23 @@ def test_such_names_are_seen(text: str) -> None:
 )
 def test_prose_and_other_words_are_not(text: str) -> None:
     assert not objections(text)
+
+
+RETIRED = re.compile(r"\b(under way|at hand|picked_up|mends?|with_mend|MOST_SUMS)\b")
+"""Words that the glossary has the field's for: in flight, in registers, tuned options, suggested fix, accumulators."""
+
+
+def retired(text: str) -> list[str]:
+    """The lines of a text that say it in Treadle's old words."""
+    return [line for line in text.splitlines() if RETIRED.search(line)]
+
+
+def test_one_concept_has_one_name() -> None:
+    paths = [*SOURCE.rglob("*.py"), *(SOURCE.parents[1] / "docs").glob("*.md")]
+    found = [f"{path.name}: {line}" for path in paths for line in retired(path.read_text(encoding="utf-8"))]
+    assert len(paths) > 500 and not found, "\n".join(found)
+
+
+def test_retired_words_are_seen() -> None:
+    assert retired("x = 1\ncopies that are under way\n") == ["copies that are under way"]
+    assert not retired("copies in flight; a stage of the ring; amends")

@@ -6,7 +6,11 @@ import numpy as np
 import treadle
 import treadle.language as tl
 
+TILES = ((192, 3), (192, 4), (256, 3)) if harness.on_nvidia() else ((128, 4),)
+"""Columns of a tile, and stages: which are best depends on how many tiles there are."""
 
+
+@treadle.autotune([treadle.Config({"BN": n}, num_warps=8, num_stages=stages) for n, stages in TILES], key=["a", "b"])
 @treadle.kernel
 def grouped_matmul(a, b, ends, c, BM: tl.constexpr = 128, BN: tl.constexpr = 128, BK: tl.constexpr = 64):
     group = tl.program_id(2)
@@ -24,7 +28,7 @@ def problem(rng: np.random.Generator, rows: int, groups: int, n: int, k: int) ->
     ends = np.sort(rng.integers(0, rows + 1, groups + 1)).astype(np.int32)
     ends[0], ends[-1] = 0, rows
     a, b = (rng.standard_normal(shape, np.float32).astype(np.float16) for shape in ((rows, k), (groups, k, n)))
-    most, columns = int(np.diff(ends).max()), 192 if harness.on_nvidia() else 128
+    most = int(np.diff(ends).max())
 
     def expected():
         runs = zip(ends[:-1], ends[1:], b, strict=True)
@@ -32,7 +36,7 @@ def problem(rng: np.random.Generator, rows: int, groups: int, n: int, k: int) ->
 
     return harness.Problem(
         {"a": a, "b": b, "ends": ends, "c": np.zeros((rows, n), np.float16)},
-        lambda **given: grouped_matmul[-(-n // columns), -(-most // 128), groups](**given, BN=columns, num_warps=8, num_stages=4),
+        lambda **given: grouped_matmul[lambda tile: (-(-n // tile["BN"]), -(-most // 128), groups)](**given),
         {"c": expected},
         flops=2 * rows * n * k,
     )

@@ -7,16 +7,31 @@ import treadle
 import treadle.language as tl
 
 
-@treadle.kernel
-def layer_norm(x, weight, bias, y, mean, rstd, EPS: tl.constexpr, BLOCK: tl.constexpr):
-    row = tl.program_id(0)
+def normalised(x, mean, rstd, row, EPS: tl.constexpr, BLOCK: tl.constexpr):
+    """A row as it is before it is scaled and shifted; its mean and the inverse of its deviation are stored."""
     values = x[row, 0:BLOCK].to(tl.float32)
     average = tl.sum(values, axis=0) / x.shape[1]
     centred = tl.where(tl.arange(BLOCK) < x.shape[1], values - average, 0.0)
     scale = tl.rsqrt(tl.sum(centred * centred, axis=0) / x.shape[1] + EPS)
     mean[row] = average
     rstd[row] = scale
-    y[row, 0:BLOCK] = centred * scale * weight[0:BLOCK] + bias[0:BLOCK]
+    return centred * scale
+
+
+CONFIGS = [treadle.Config({"ROWS": rows}, num_warps=warps) for rows, warps in ((2, 2), (1, 4), (1, 8))]
+"""Short rows are taken in turn by few warps, which load the scales once; of long rows these would fill the registers."""
+
+
+@treadle.autotune(CONFIGS, key=["x"])
+@treadle.kernel
+def layer_norm(x, weight, bias, y, mean, rstd, EPS: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr):
+    if ROWS > 1:
+        scales, shifts = tl.load(weight[0:BLOCK]), tl.load(bias[0:BLOCK])
+        for row in tl.range(tl.program_id(0), x.shape[0], tl.num_programs(0)):
+            y[row, 0:BLOCK] = normalised(x, mean, rstd, row, EPS, BLOCK) * scales + shifts
+    else:
+        row = tl.program_id(0)
+        y[row, 0:BLOCK] = normalised(x, mean, rstd, row, EPS, BLOCK) * weight[0:BLOCK] + bias[0:BLOCK]
 
 
 def problem(rng: np.random.Generator, rows: int, columns: int) -> harness.Problem:
@@ -25,11 +40,10 @@ def problem(rng: np.random.Generator, rows: int, columns: int) -> harness.Proble
     wide = x.astype(np.float64)
     average, scale = wide.mean(1), 1 / np.sqrt(wide.var(1) + 1e-5)
     block = 1 << (columns - 1).bit_length()
-    warps = min(max(block // 512, 2), 8)
     arrays = {"x": x, "weight": weight, "bias": bias, "y": np.zeros_like(x)}
     return harness.Problem(
         arrays | {"mean": np.zeros(rows, np.float32), "rstd": np.zeros(rows, np.float32)},
-        lambda **given: layer_norm[rows](**given, EPS=1e-5, BLOCK=block, num_warps=warps),
+        lambda **given: layer_norm[lambda tile: (-(-rows // tile["ROWS"]),)](**given, EPS=1e-5, BLOCK=block),
         {"y": (wide - average[:, None]) * scale[:, None] * weight + bias, "mean": average, "rstd": scale},
         bytes_moved=2 * x.nbytes,
     )

@@ -7,7 +7,9 @@ from treadle.records import Record
 Precision = Literal["ieee", "tf32", "3xtf32", "bf16x3", "bf16x6"]
 Fp8Accumulation = Literal["fast", "promoted"]
 Persistence = Literal["auto", "always", "never"]
+Overlap = Literal["auto", "always", "never"]
 AttentionChoice = Literal["auto", "off", "always"]
+IssueTurns = Literal["off", "always"]
 Form = Literal["auto", "tiles", "roles", "streaming", "swapped", "exchanged", "split_operands"]
 
 CHOICES: Final[dict[str, tuple[str, ...]]] = {
@@ -16,6 +18,8 @@ CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "persistent": get_args(Persistence),
     "form": get_args(Form),
     "attention": get_args(AttentionChoice),
+    "issue_turns": get_args(IssueTurns),
+    "overlap_launches": get_args(Overlap),
 }
 """The values of the options that are one of a few words."""
 
@@ -34,7 +38,8 @@ class ContractionOverrides(Record):
     `consumer_warpgroups`: how many compute a tile, each `tile` of it. `ping_pong`: sets of them that take tiles in turn, one's epilogue
     under another's main loop. `steps_in_flight`: groups of matrix instructions left in flight (0 or 1). `deferred_store`: a tile's results
     leave under the next one's main loop.
-    `cluster`: so many workgroups, neighbours along m, fetch what they share once (1: none), where sizes allow.
+    `cluster`: so many workgroups fetch what they share once (1: none), where sizes allow: neighbours along m where `group_m` is a multiple
+    of it, else along n.
     `tail_tile_n`: columns of narrower tiles that fill the last round, 0 for none.
     `group_m`: rows of tiles walked together for reuse in the cache.
     `persistent`: whether as many workgroups as the machine holds take the tiles in turn ("always"), or each workgroup has one tile
@@ -77,7 +82,10 @@ class CompileOptions(ContractionOverrides):
     one is split unless its attribute asks for it.
     `attention`: "auto": two contractions with a softmax between them are one kernel where that is modelled to be faster; "always": wherever
     there is such a kernel; "off": only where `dispatch.group` attributes of the program say so.
-    `overlap_launches`: kernels of one program start while the one before them ends, where the machine can (sm_90a).
+    `issue_turns`: "always": two groups of warps that compute rows of one attention issue their matrix instructions in turn, where they can
+    be told apart; "off": they run as they come, which was as fast or faster wherever it was measured.
+    `overlap_launches`: kernels of one program start while the one before them ends, where the machine can (sm_90a): "always", "never",
+    "auto": reductions of what the launch ahead of them has computed, as those that merge parts.
 
     `tuned`: where all of these choices are the compiler's, use those that `treadle tune` measured for the same program and numerics on the
     product that is in this machine.
@@ -90,11 +98,12 @@ class CompileOptions(ContractionOverrides):
     verify: bool = True
     allow_unproven: bool = False
     pipeline_stages: int = -1
-    overlap_launches: bool = False
+    overlap_launches: Overlap = "auto"
     index_bits: int = 32
     split_reduction: str = "auto"
     reassociate: bool = True
     attention: AttentionChoice = "auto"
+    issue_turns: IssueTurns = "off"
 
     tuned: bool = True
 

@@ -15,6 +15,7 @@ from treadle.records import dataclass
 from treadle.transforms.kernel.allocate_shared import AllocateSharedPass
 from treadle.transforms.kernel.assign_layouts import AssignLayoutsPass
 from treadle.transforms.kernel.convert_dispatch_to_tile import ConvertDispatchToTilePass
+from treadle.transforms.kernel.divide_groups import DivideGroupsPass
 from treadle.transforms.kernel.enclose_stages import EncloseStagesPass
 from treadle.transforms.kernel.fold_rings import FoldRingsPass
 from treadle.transforms.kernel.form_roles import FormRolesPass
@@ -23,6 +24,7 @@ from treadle.transforms.kernel.hoist_guarded_loops import HoistGuardedLoopsPass
 from treadle.transforms.kernel.hoist_loads import HoistLoadsPass
 from treadle.transforms.kernel.insert_sched_fences import InsertSchedFencesPass
 from treadle.transforms.kernel.insert_sync import InsertSyncPass
+from treadle.transforms.kernel.load_ahead import LoadAheadPass
 from treadle.transforms.kernel.load_in_bulk import LoadInBulkPass
 from treadle.transforms.kernel.lower_arrivals import LowerArrivalsPass
 from treadle.transforms.kernel.lower_layout_conversions import LowerLayoutConversionsPass
@@ -238,10 +240,13 @@ def unproven_schedule_passes(options: CompileOptions | None = None, spec: Target
         LowerLayoutConversionsPass(),  # the same for conversions, reductions' own included
         LowerArrivalsPass(),  # the same for the flags of arrivals
         StoreInBulkPass(),  # before roles exist: it sees each store once
+        # layouts are final, buffers not yet those of roles
+        *((DivideGroupsPass(),) if options is not None and options.issue_turns == "always" else ()),
         SetRolesPass(),  # final layouts and boxes say what fits and what can be deferred
         FormRolesPass(),  # whatever it clones and drops is cleaned up next
         CsePass(),  # layouts make equal constants and loads distinct values; join those that agreed
         DcePass(),  # what only the old forms used
+        LoadAheadPass(),  # roles say who waits for what; the ring's own copies are ahead by themselves
         *pipelining_passes(stages),
         AllocateSharedPass(),  # every buffer is known now; what shares bytes is a hazard insert-sync must see
         SetStagesPass(),  # fragments and layouts say what each piece costs
@@ -251,7 +256,7 @@ def unproven_schedule_passes(options: CompileOptions | None = None, spec: Target
         InsertSyncPass(),  # sees every access there will be
         InsertSchedFencesPass(),  # at the barriers that are there now
         # what it adds stands before the whole body
-        *((OverlapLaunchesPass(),) if options is not None and options.overlap_launches else ()),
+        *(() if options is None or options.overlap_launches == "never" else (OverlapLaunchesPass(options.overlap_launches == "always"),)),
     )
 
 

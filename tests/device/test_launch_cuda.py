@@ -109,6 +109,49 @@ def test_capture_on_new_memory_of_a_program_with_temporaries() -> None:
         assert torch.allclose(result, x.sum(0), rtol=1e-4, atol=1e-4)
 
 
+SPLIT = """
+func.func @main(%a: tensor<1707x72xf32>, %b: tensor<1707x120xf32>) -> tensor<72x120xf32> {
+  %z = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<72x120xf32>
+  %f = linalg.fill ins(%z : f32) outs(%e : tensor<72x120xf32>) -> tensor<72x120xf32>
+  %y = linalg.generic {indexing_maps = [affine_map<(i, j, k) -> (k, i)>, affine_map<(i, j, k) -> (k, j)>, affine_map<(i, j, k) -> (i, j)>],
+    iterator_types = ["parallel", "parallel", "reduction"]}
+    ins(%a, %b : tensor<1707x72xf32>, tensor<1707x120xf32>) outs(%f : tensor<72x120xf32>) {
+  ^bb0(%p: f32, %q: f32, %r: f32):
+    %m = arith.mulf %p, %q : f32
+    %s = arith.addf %r, %m : f32
+    linalg.yield %s : f32
+  } -> tensor<72x120xf32>
+  return %y : tensor<72x120xf32>
+}
+"""
+
+
+def test_graphs_of_split_reductions_run_beside_one_another() -> None:
+    """Two graphs, on two streams, and calls on a third one between their launches: the workgroups of each count by themselves."""
+    program = treadle.compile(SPLIT)
+    assert any(buffer.kept for buffer in program.manifest.buffers)
+    x = [torch.randn(1707, 72, device="cuda") for _ in range(3)]
+    y = torch.randn(1707, 120, device="cuda")
+    want = [each.T.double() @ y.double() for each in x]
+    program(x[0], y)
+    graphs = [torch.cuda.CUDAGraph() for _ in range(2)]
+    made: list[list[Any]] = []
+    for graph, each in zip(graphs, x, strict=False):
+        with torch.cuda.graph(graph):
+            made.append([program(each, y)[0] for _ in range(3)])
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    for _ in range(200):
+        for graph, stream in zip(graphs, streams, strict=True):
+            with torch.cuda.stream(stream):
+                graph.replay()
+        (between,) = program(x[2], y)
+    torch.cuda.synchronize()
+    for results, right in zip([*made, [between]], want, strict=True):
+        for result in results:
+            assert (result.double() - right).abs().max() < 1e-2
+
+
 def test_streams(product: treadle.Program) -> None:
     """Work of a side stream is ordered with what it produced and consumes: a long kernel ahead of it would show a race."""
     side = torch.cuda.Stream()

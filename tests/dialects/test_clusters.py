@@ -44,30 +44,31 @@ def test_round_trip() -> None:
     assert second.peer_ranks() == ()
 
 
+role = '  "pipe.roles"() <{names = ["x"], warps = array<i64: 4>, groups = array<i64: 1>, registers = array<i64: 0>'
+end = "  pipe.end_role\n}) : () -> ()"
+
+
 @pytest.mark.parametrize(
-    "text",
+    ("text", "why"),
     [
-        text_of("  sync.arrive %b peers array<i64: 2>"),
-        text_of("  sync.arrive %b peers array<i64: 1, 1>"),
-        text_of("  sync.arrive %b peers array<i64>"),
-        text_of(cluster=""),
-        text_of().replace(" signals %b : !sync.mbarrier", "").replace('"bulk_tensor"', '"cp_async"'),
-        text_of().replace("of 2 : i64", "of 4 : i64"),
-        text_of().replace("along 0 : i64", "along 1 : i64"),
-        text_of("  %n = pipe.advance %r by %r of 0 : i64"),
-        text_of(
-            '  "pipe.roles"() <{names = ["x"], warps = array<i64: 4>, groups = array<i64: 1>, registers = array<i64: 0>, '
-            "ping_pong = array<i64: 1>}> ({\n  pipe.end_role\n}) : () -> ()"
+        (text_of("  sync.arrive %b peers array<i64: 2>"), r"TR416: 'sync.arrive': workgroups \[2\] of a cluster of 2"),
+        (text_of("  sync.arrive %b peers array<i64: 1, 1>"), r"TR416: 'sync.arrive': workgroups \[1, 1\] of a cluster of 2"),
+        (text_of("  sync.arrive %b peers array<i64>"), r"TR416: 'sync.arrive': workgroups \[\] of a cluster of 2"),
+        (text_of(cluster=""), r"TR416: 'tile.copy': workgroups \[0, 1\] of a cluster of 1"),
+        (
+            text_of().replace(" signals %b : !sync.mbarrier", "").replace('"bulk_tensor"', '"cp_async"'),
+            "TR201: 'tile.copy': .* fills the executing workgroup alone",
         ),
-        text_of(
-            '  "pipe.roles"() <{names = ["x"], warps = array<i64: 4>, groups = array<i64: 1>, registers = array<i64: 0>}> '
-            "({\n  sync.cluster_barrier\n  pipe.end_role\n}) : () -> ()"
-        ),
+        (text_of().replace("of 2 : i64", "of 4 : i64"), "TR201: 'pipe.part': pipe.part 4 along 0"),
+        (text_of().replace("along 0 : i64", "along 1 : i64"), "TR201: 'pipe.part': .* do not follow one another in memory"),
+        (text_of("  %n = pipe.advance %r by %r of 0 : i64"), "TR201: 'pipe.advance': .* at least one slot"),
+        (text_of(f"{role}, ping_pong = array<i64: 1>}}> ({{\n{end}"), "TR201: 'pipe.roles': .* ping_pong lists numbers of its 1 roles"),
+        (text_of(f"{role}}}> ({{\n  sync.cluster_barrier\n{end}"), "TR416: 'sync.cluster_barrier': .* outside pipe.roles"),
     ],
     ids=["rank", "twice", "none", "no cluster", "queued", "part shape", "part axis", "no slot", "no such role", "in a role"],
 )
-def test_refusals(text: str) -> None:
-    with pytest.raises((VerifyException, TreadleError)):
+def test_refusals(text: str, why: str) -> None:
+    with pytest.raises((VerifyException, TreadleError), match=why):
         parse_module(text, "x.mlir").verify()
 
 

@@ -9,7 +9,7 @@ from treadle import driver
 from treadle.bench.families import matmul
 from treadle.bench.tuning import store
 from treadle.driver import tuned
-from treadle.driver.tuned import leaves_choices, picked_up, record_path
+from treadle.driver.tuned import leaves_choices, record_path, with_tuned_options
 from treadle.options import CompileOptions
 from treadle.tools.main import invoke
 
@@ -33,7 +33,7 @@ def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_record_is_used_and_told(stored: Path) -> None:
-    options, told = picked_up(TEXT, "sm_90a", CompileOptions())
+    options, told = with_tuned_options(TEXT, "sm_90a", CompileOptions())
     assert (options.tile, options.warps, options.num_stages) == ((64, 64, 64), (4, 1), 3)
     assert PRODUCT in told and stored.name in told
     program = driver.compile(TEXT, target="sm_90a")
@@ -68,31 +68,31 @@ def test_explain_says_where_choices_are_from(stored: Path, tmp_path: Path, capsy
     ],
 )
 def test_whatever_differs_is_left_alone(stored: Path, text: str, target: str, options: CompileOptions) -> None:
-    assert picked_up(text, target, options) == (options, "")
+    assert with_tuned_options(text, target, options) == (options, "")
 
 
 def test_another_product_is_another_machine(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("NVIDIA H100 80GB HBM3", ""):
         has_product(monkeypatch, name)
-        assert picked_up(TEXT, "sm_90a", CompileOptions())[1] == ""
+        assert with_tuned_options(TEXT, "sm_90a", CompileOptions())[1] == ""
 
 
 @pytest.mark.parametrize("change", [{"treadle": "0.0.0"}, {"best": {}}, {"best": {"options": {"rings": 3}}}, {"best": {"options": 3}}])
 def test_records_that_cannot_be_read(stored: Path, change: dict[str, object]) -> None:
     stored.write_text(json.dumps(json.loads(stored.read_text()) | change))
-    assert picked_up(TEXT, "sm_90a", CompileOptions())[1] == ""
+    assert with_tuned_options(TEXT, "sm_90a", CompileOptions())[1] == ""
 
 
 def test_numerics_never_come_from_a_record(stored: Path) -> None:
     content = json.loads(stored.read_text())
     content["best"]["options"]["f32_precision"] = "tf32"
     stored.write_text(json.dumps(content))
-    assert picked_up(TEXT, "sm_90a", CompileOptions())[0].f32_precision == "ieee"
+    assert with_tuned_options(TEXT, "sm_90a", CompileOptions())[0].f32_precision == "ieee"
 
 
 def test_the_cache_holds_both(stored: Path) -> None:
     """The choices are part of the key, where they are from is not."""
-    chosen, _ = picked_up(TEXT, "sm_90a", CompileOptions())
+    chosen, _ = with_tuned_options(TEXT, "sm_90a", CompileOptions())
     assert chosen.key() != CompileOptions().key() == CompileOptions(tuned=False).key()
     assert leaves_choices(CompileOptions(verify=False)) and not leaves_choices(chosen)
     assert record_path(TEXT, "sm_90a", chosen) == stored, "tuning again finds the same record"

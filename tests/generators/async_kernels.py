@@ -14,9 +14,10 @@ from treadle.ir.core import Operation
 from treadle.ir.dialects import builtin
 from treadle.ir.passes import Pass, run_passes
 from treadle.ir.text import parse_module
-from treadle.layout.fragments import tile_fragment, wgmma_a, wgmma_accumulator
+from treadle.layout.fragments import tile_fragment
 from treadle.layout.shared_layout import row_major, swizzled
 from treadle.layout.tile_layout import blocked
+from treadle.machine.fragments import wgmma_a, wgmma_accumulator
 from treadle.transforms.kernel.insert_sync import InsertSyncPass
 from treadle.transforms.kernel.order_issue import OrderIssuePass
 

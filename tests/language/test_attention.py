@@ -58,18 +58,24 @@ def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
 SMALL: dict[str, Any] = {"batch": 2, "shared": 1, "group": 2, "width": 64}
 
 
-@pytest.mark.parametrize("warps", [4, 8])
+@pytest.mark.parametrize(("warps", "turns"), [(4, "off"), (8, "off"), (8, "always")])
 @pytest.mark.parametrize("causal", [False, True])
-def test_roles_of_hopper(causal: bool, warps: int) -> None:
-    """One kernel for all lengths: a producer's rings of Q, K and V, P in registers; proven, and right under any timing."""
+def test_roles_of_hopper(causal: bool, warps: int, turns: str) -> None:
+    """One kernel for all lengths: a producer's rings of Q, K and V, P in registers; proven, and right under any timing.
+
+    In turns each group of four warps has its rows of Q, and a barrier for when it may multiply.
+    """
     problem = Problem(**SMALL, queries=77, keys=131, causal=causal, first=5)
-    kernel = kernel_of(problem.lowered("sm_90a", 16 * warps, 64, warps))
+    kernel = kernel_of(problem.lowered("sm_90a", 16 * warps, 64, warps, issue_turns=turns))
+    groups = 2 if turns == "always" else 1
     (roles,) = (op for op in kernel.walk() if isinstance(op, pipe.RolesOp))
     producer, consumer = roles.roles
-    assert sum(isinstance(op, tile.CopyOp) for op in producer.walk()) == 3
+    assert roles.role_groups() == (1, groups)
+    assert sum(isinstance(op, tile.CopyOp) for op in producer.walk()) == 2 + groups
     assert not any(isinstance(op, tile.LoadOp | tile.CopyOp) for op in consumer.walk())
     assert [op.holds_registers() for op in consumer.walk() if isinstance(op, tile.ContractOp)][-1]
-    assert sorted(op.slot_count() for op in kernel.walk() if isinstance(op, sync.MbarrierAllocOp)) == [1, 1, 2, 2, 2, 2]
+    barriers = [1, 1, 2, 2, 2, 2] + [2] * (groups - 1)
+    assert sorted(op.slot_count() for op in kernel.walk() if isinstance(op, sync.MbarrierAllocOp)) == barriers
     for queries, keys, first in ((77, 131, 5), (1, 1, 0), (130, 63, 0), (65, 200, 64)):
         one = Problem(**SMALL, queries=queries, keys=keys, causal=causal, first=first)
         q, k, v = one.arrays(seed=keys)

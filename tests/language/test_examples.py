@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from treadle.language.autotune import Tuned
 from treadle.language.kernel import Kernel
 
 FOLDER = Path(__file__).parents[2] / "examples" / "kernels"
@@ -31,8 +32,8 @@ def fixture_example(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
 
 
 def kernel_of(module: Any) -> Kernel:
-    (kernel,) = [value for value in vars(module).values() if isinstance(value, Kernel)]
-    return kernel
+    (kernel,) = [value for value in vars(module).values() if isinstance(value, Kernel | Tuned)]
+    return kernel.kernel if isinstance(kernel, Tuned) else kernel
 
 
 def test_every_example_is_here() -> None:

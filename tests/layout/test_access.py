@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from layout.strategies import tile_layouts
 
 from treadle.errors import InternalError
-from treadle.layout import fragments
 from treadle.layout.access import address_plan, bank_conflicts, global_access, global_vector_width, possible_addresses, vector_width
 from treadle.layout.shared_layout import SharedLayout, row_major, swizzled, xor_swizzled
 from treadle.layout.tile_layout import TileLayout, blocked
+from treadle.machine import fragments
 
 SHARED = [
     row_major((192, 64), (1, 0)),

@@ -8,11 +8,12 @@ from layout.strategies import SHAPES, tile_layouts
 from numpy.typing import NDArray
 
 from treadle.errors import InternalError
-from treadle.layout import fragments
 from treadle.layout.access import address_plan, bank_conflicts
 from treadle.layout.conversion import Conversion, choose_scratch, convert
+from treadle.layout.fragments import tile_fragment
 from treadle.layout.shared_layout import row_major
 from treadle.layout.tile_layout import TileLayout, blocked
+from treadle.machine import fragments
 
 
 def held(layout: TileLayout) -> NDArray[np.int64]:
@@ -84,12 +85,12 @@ def test_exchange_of_registers_and_lanes_takes_one_round_a_register() -> None:
 
 def test_accumulator_to_operand() -> None:
     """The probabilities of attention: accumulator of one product, operand of the next."""
-    c = fragments.tile_fragment(fragments.wgmma_accumulator(64), (64, 64))
-    a = fragments.tile_fragment(fragments.wgmma_a(2), (64, 64))
+    c = tile_fragment(fragments.wgmma_accumulator(64), (64, 64))
+    a = tile_fragment(fragments.wgmma_a(2), (64, 64))
     assert check(c, a).kind == "identity"
-    assert check(c, fragments.tile_fragment(fragments.wgmma_a(1), (64, 64))).kind == "shuffle"
-    c = fragments.tile_fragment(fragments.mfma_c(16), (64, 48), (4, 1))
-    a = fragments.tile_fragment(fragments.mfma_a(16, 16), (64, 48), (4, 1), (0, None))
+    assert check(c, tile_fragment(fragments.wgmma_a(1), (64, 64))).kind == "shuffle"
+    c = tile_fragment(fragments.mfma_c(16), (64, 48), (4, 1))
+    a = tile_fragment(fragments.mfma_a(16, 16), (64, 48), (4, 1), (0, None))
     assert check(c, a).kind == "shuffle"
     assert check(fragments.wmma_rdna3_c(), fragments.wmma_rdna3_a()).kind == "shuffle"
 
@@ -122,8 +123,8 @@ def test_shapes_must_agree() -> None:
 @pytest.mark.parametrize(("source", "result", "element_bytes"), [
     (blocked((64, 64), (1, 0), 8), blocked((64, 64), (0, 1), 8), 2),
     (blocked((64, 64), (1, 0), 4), blocked((64, 64), (0, 1), 4), 4),
-    (fragments.tile_fragment(fragments.wgmma_accumulator(64), (64, 64)), blocked((64, 64), (1, 0), 4), 4),
-    (fragments.tile_fragment(fragments.mfma_c(16), (64, 96), (2, 2)), blocked((64, 96), (1, 0), 8, 64, 4), 2),
+    (tile_fragment(fragments.wgmma_accumulator(64), (64, 64)), blocked((64, 64), (1, 0), 4), 4),
+    (tile_fragment(fragments.mfma_c(16), (64, 96), (2, 2)), blocked((64, 96), (1, 0), 8, 64, 4), 2),
 ])  # fmt: skip
 def test_scratch_beats_row_major(source: TileLayout, result: TileLayout, element_bytes: int) -> None:
     scratch = choose_scratch(source, result, element_bytes)

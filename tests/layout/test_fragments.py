@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from treadle.errors import InternalError
-from treadle.layout import fragments
+from treadle.layout.fragments import instruction_positions, instruction_registers, instruction_step, packed, tile_fragment
 from treadle.layout.tile_layout import TileLayout
+from treadle.machine import fragments
 
 Formula = Callable[[int, int, int], tuple[int, ...]]  # register, lane, warp -> coordinates
 
@@ -83,16 +84,16 @@ TILES = [
 def test_tile_is_made_of_whole_instructions(
     instruction: TileLayout, shape: tuple[int, int], grid: tuple[int, int], dims: tuple[int | None, ...] | None
 ) -> None:
-    tile = fragments.tile_fragment(instruction, shape, grid, dims)
+    tile = tile_fragment(instruction, shape, grid, dims)
     assert tile.shape == shape
     assert tile.num_warps == instruction.num_warps * grid[0] * grid[1]
     where = tile.coordinate_array()
     single = instruction.coordinate_array()
     inner = instruction.num_warps
-    step = fragments.instruction_step(tile, instruction)
+    step = instruction_step(tile, instruction)
     seen: list[int] = []
-    for position in fragments.instruction_positions(tile, instruction):
-        registers = fragments.instruction_registers(tile, instruction, position)
+    for position in instruction_positions(tile, instruction):
+        registers = instruction_registers(tile, instruction, position)
         seen.extend(registers)
         for group in range(tile.num_warps // inner):
             part = where[group * inner : (group + 1) * inner][:, :, list(registers)]
@@ -115,7 +116,7 @@ def test_tile_is_made_of_whole_instructions(
 ])  # fmt: skip
 def test_packed_operands_take_each_k_once_and_lie_side_by_side(fragment: TileLayout, k_dim: int, steps: int) -> None:
     """Each instruction has its rows or columns as before, all lanes of a group the same k, and each k belongs to one instruction."""
-    together = fragments.packed(fragment, k_dim, steps)
+    together = packed(fragment, k_dim, steps)
     each, k = fragment.num_registers, fragment.shape[k_dim]
     assert together.num_registers == steps * each and together.shape[k_dim] == steps * k
     single, whole = fragment.coordinate_array()[0], together.coordinate_array()[0]
@@ -132,7 +133,7 @@ def test_packed_operands_take_each_k_once_and_lie_side_by_side(fragment: TileLay
 
 
 def test_replicas_of_operands() -> None:
-    a = fragments.tile_fragment(fragments.wgmma_a(2), (128, 64), (2, 2), (0, None))
+    a = tile_fragment(fragments.wgmma_a(2), (128, 64), (2, 2), (0, None))
     assert a.replicated_warp_bits() == 0b1000
     assert fragments.wmma_rdna3_a().replicated_lane_bits() == 16
 
@@ -144,4 +145,4 @@ def test_replicas_of_operands() -> None:
 ])  # fmt: skip
 def test_impossible_tiles(instruction: TileLayout, shape: tuple[int, int], grid: tuple[int, int]) -> None:
     with pytest.raises(InternalError):
-        fragments.tile_fragment(instruction, shape, grid)
+        tile_fragment(instruction, shape, grid)

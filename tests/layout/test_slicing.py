@@ -3,14 +3,15 @@
 import pytest
 
 from treadle.errors import InternalError
-from treadle.layout import fragments
+from treadle.layout.fragments import tile_fragment
 from treadle.layout.slicing import has_box, slice_layout, slice_registers
 from treadle.layout.tile_layout import blocked
+from treadle.machine import fragments
 
 
 @pytest.mark.parametrize(("n", "box"), [(256, 64), (192, 64), (128, 32), (64, 64)])
 def test_column_boxes_of_a_matrix_accumulator(n: int, box: int) -> None:
-    layout = fragments.tile_fragment(fragments.wgmma_accumulator(n), (64, n), (1, 1))
+    layout = tile_fragment(fragments.wgmma_accumulator(n), (64, n), (1, 1))
     part = slice_layout(layout, (64, box))
     assert part.shape == (64, box)
     for at in range(0, n, box):
@@ -23,7 +24,7 @@ def test_column_boxes_of_a_matrix_accumulator(n: int, box: int) -> None:
 
 
 def test_boxes_at_any_eight_columns_of_a_matrix_accumulator() -> None:
-    layout = fragments.tile_fragment(fragments.wgmma_accumulator(256), (64, 256), (1, 1))
+    layout = tile_fragment(fragments.wgmma_accumulator(256), (64, 256), (1, 1))
     for at in (8, 104, 168, 176, 192):
         assert has_box(layout, (0, at), (64, 64))
         part = slice_layout(layout, (64, 64))

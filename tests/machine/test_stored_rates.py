@@ -24,7 +24,7 @@ def test_stored_rates_are_those_of_their_product(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("TREADLE_RATES", str(path))
     changed = target_spec("sm_90a")
     assert changed.rates.roles.tile_overhead == 999 and changed.rates.roles.few_rounds == spec.rates.roles.few_rounds
-    assert target_spec("sm_90a:h100-sxm").rates.roles.tile_overhead == spec.rates.roles.tile_overhead
+    assert target_spec("sm_90a:h100-pcie").rates.roles.tile_overhead == spec.rates.roles.tile_overhead
     assert target_name(changed) == "sm_90a" and target_spec(target_name(changed)) == changed
     assert key() != before
 

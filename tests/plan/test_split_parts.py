@@ -16,7 +16,7 @@ from treadle.plan.pointwise_tiles import AxisShape
 from treadle.plan.reduction_parts import SplitReduction, split_reduction
 from treadle.plan.small_m import SLACK
 from treadle.plan.split_choices import SplitContraction, role_costs
-from treadle.plan.split_parts import cluster_counts, merge_times, split_contraction
+from treadle.plan.split_parts import cluster_counts, merge_seconds, merge_times, split_contraction
 from treadle.plan.tile_config import ContractionShape, TileProblem, contraction_types
 
 TARGETS = ("sm_90a", "gfx942", "gfx1201")
@@ -58,21 +58,29 @@ def product_of(m: int, n: int, k: int, target: str) -> tuple[SplitContraction, T
 
 
 def test_who_merges_is_the_faster_one() -> None:
-    """A few small parts cost the last workgroup, or a cluster, less than a launch, many large ones more; where one is dear the next best
-    is taken, and never a number of parts that a cluster cannot have.
+    """A few small parts cost the last workgroup less than a launch, many large ones more; where one is cheap or dear another one is taken,
+    and never a number of parts that a cluster cannot have.
     """
     few, spec = product_of(168, 112, 6240, "sm_90a")
     many, _ = product_of(64, 256, 65536, "sm_90a")
     assert (parts := split_contraction(many, spec)) is not None and parts.merge == "kernel"
     measured, times = spec.rates.arrivals, list[float]()
-    without = replace(measured, cluster_clocks=1e5)
-    for arrivals, merge in ((measured, "cluster"), (without, "last"), (replace(without, arrival_clocks=1e5), "kernel")):
+    together, dear = replace(measured, cluster_clocks=500), replace(measured, cluster_clocks=1e5, arrival_clocks=1e5)
+    for arrivals, merge in ((together, "cluster"), (measured, "last"), (dear, "kernel")):
         product = replace(spec.product, fitted=replace(spec.rates, arrivals=arrivals))
         found = split_contraction(few, replace(spec, product=product))
         assert found is not None and found.merge == merge
         assert merge != "cluster" or found.count in cluster_counts(spec)
         times.append(found.seconds)
     assert times == sorted(times)
+
+
+def test_a_merge_that_begins_early_takes_less() -> None:
+    _, spec = product_of(168, 112, 6240, "sm_90a")
+    late = replace(spec, overlapping_launches=False)
+    saved = merge_seconds(8, 168 * 112, 4, late) - merge_seconds(8, 168 * 112, 4, spec)
+    assert saved == pytest.approx(spec.rates.general.launch_seconds - spec.rates.general.overlapped_seconds)
+    assert saved > 0
 
 
 @settings(max_examples=60)

@@ -24,9 +24,10 @@ def facts(
     extent: int = 128,
     rank: int = 2,
     bits: int = 32,
+    begin: int = 64,
 ) -> AccessFacts:
     rows = DimFacts(pitch, size, pitch_divisor if pitch is None else max(1, pitch & -pitch), 1, 1, extent)
-    columns = DimFacts(1, 512, 1, 512, 64, 64)
+    columns = DimFacts(1, 512, 1, 512, begin, 64)
     outer = tuple(DimFacts(1 << (20 + 2 * i), 3, 1 << (20 + 2 * i), 1, 1) for i in range(rank - 2))
     return AccessFacts((*outer, rows, columns), 2, align, bits)
 
@@ -45,6 +46,7 @@ def facts(
         ({"rank": 6}, "rank 6"),
         ({"size": 1 << 31}, "size 2147483648 of dimension 0 is beyond 2147483647"),
         ({"pitch": 1 << 39}, "pitch 1099511627776 bytes of dimension 0 is beyond"),
+        ({"begin": 4}, "tiles begin between multiples of 16 bytes"),
         ({"size": None, "bits": 64}, "dynamic size of dimension 0 may be beyond"),
     ],
 )
@@ -64,6 +66,7 @@ LEGAL: list[dict[str, Any]] = [
     {"size": None},
     {"pitch": 1 << 38},
     {"bits": 64},
+    {"begin": 8},
 ]
 
 

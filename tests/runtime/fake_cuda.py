@@ -45,6 +45,7 @@ class FakeLibrary:
         self.strays: list[str] = []
         self.calls: list[tuple[Any, ...]] = []
         self.captured: set[int] = set()
+        self.capture = 1  # the number of the graph that captured streams go into, 0 where the driver does not tell
         self.encoded: list[int] = []
         self.status = 0
         word, pointer = ctypes.c_int, ctypes.c_void_p
@@ -52,6 +53,7 @@ class FakeLibrary:
         self.cuLaunchKernelEx = _foreign(self._launch, ctypes.POINTER(LaunchConfig), pointer, ctypes.POINTER(pointer), pointer)
         self.cuMemsetD8Async = _foreign(self._fill, wide, byte, ctypes.c_size_t, pointer)
         self.cuStreamIsCapturing = _foreign(self._capturing, pointer, ctypes.POINTER(word))
+        self.cuStreamGetCaptureInfo_v2 = _foreign(self._capture_info, pointer, ctypes.POINTER(word), ctypes.POINTER(wide), *[pointer] * 3)
         lists = [ctypes.POINTER(wide)] * 2 + [ctypes.POINTER(number)] * 2
         self.cuTensorMapEncodeTiled = _foreign(self._encode, pointer, word, word, pointer, *lists, *[word] * 4)
         walk = [*lists[:2], *[ctypes.POINTER(word)] * 2, number, number, lists[3]]
@@ -84,6 +86,10 @@ class FakeLibrary:
     def _capturing(self, stream: Any, place: Any) -> int:
         place[0] = int((stream or 0) in self.captured)
         return 0
+
+    def _capture_info(self, stream: Any, place: Any, number: Any, *_: Any) -> int:
+        number[0] = self.capture
+        return self._capturing(stream, place)
 
     def _encode(self, place: int, dtype: int, rank: int, address: int, *rest: Any) -> int:
         extents, strides, box, steps, *modes = rest

@@ -14,7 +14,7 @@ from runtime.test_calls import Machine
 from treadle.artifact import Buffer, Manifest
 from treadle.driver.program import Program
 from treadle.errors import TreadleError
-from treadle.runtime import torch_tensors
+from treadle.runtime import kept_memory, torch_tensors
 
 STREAM, OTHER, PER_THREAD = 9, 11, 2
 
@@ -76,19 +76,46 @@ def test_one_piece_a_stream_zeroed_once(machine: Machine, torch: Any, program: P
 
 
 def test_graphs_have_counters_of_their_own(machine: Machine, torch: Any, program: Program) -> None:
-    """A graph may run beside later calls on the stream that it was captured from: it zeroes its own."""
+    """A graph may run beside later calls on the stream that it was captured from, and beside other graphs: each has a piece that was zeroed
+    ahead, for all its calls on a stream.
+    """
     x, seen = torch.tensor([1, 2, 3]), Seen(machine)
     for _ in range(3):
         program(x, x)
-    _, usual = seen()
-    machine.library.captured.add(STREAM)
-    for _ in range(3):
-        program(x, x)
-        fills, places = seen()
-        assert [address for address, _ in fills] == list(places) and not places & usual
+    ((start, _),), usual = seen()
+    pieces: list[int] = []
+    for graph in (7, 5, 7, 8):
+        for stream in (STREAM, OTHER):
+            torch.stream, machine.library.capture = stream, graph
+            machine.library.captured.add(stream)
+            for _ in range(3):
+                program(x, x)
+                fills, (place,) = seen()
+                pieces.append(place)
+                assert not fills
+    assert len(set(pieces)) == 6 and start not in pieces
+    assert pieces[:6] == pieces[12:18] == [pieces[0]] * 3 + [pieces[3]] * 3
     machine.library.captured.clear()
+    torch.stream = STREAM
     program(x, x)
     assert seen() == ([], usual)
+
+
+@pytest.mark.parametrize("is_first", [False, True])
+def test_graphs_without_a_piece_zero_their_own(machine: Machine, torch: Any, program: Program, is_first: bool) -> None:
+    """Those that the driver has no number for, those captured before any call, and those behind the last piece."""
+    x, seen = torch.tensor([1, 2, 3]), Seen(machine)
+    if not is_first:
+        program(x, x)
+    _, usual = seen()
+    machine.library.captured.add(STREAM)
+    for graph in (0, *range(1, 40)):
+        machine.library.capture = graph
+        for _ in range(3):
+            program(x, x)
+            fills, places = seen()
+            has_piece = not is_first and 0 < graph <= kept_memory._FOR_GRAPHS
+            assert [address for address, _ in fills] == ([] if has_piece else list(places)) and not places & usual
 
 
 def test_a_stream_that_is_another_in_each_thread(machine: Machine, torch: Any, program: Program) -> None:

@@ -66,6 +66,9 @@ def test_convolutions_that_fill_the_machine_or_are_short_stay_whole(name: str) -
 def test_users_come_first() -> None:
     assert decided(matmul(64, 256, 65536, "bf16", '{treadle.split_reduction = "off"}')) == []
     assert decided(matmul(64, 256, 65536, "bf16"), split_reduction="3")[0].startswith('#dispatch.split<r0 = "3"')
+    # Whole slots of a ring, as long as there are as many.
+    assert decided(matmul(64, 256, 65536, "bf16"), split_reduction="33")[0].startswith('#dispatch.split<r0 = "33" step 64,')
+    assert decided(matmul(64, 256, 1000, "bf16"), split_reduction="33")[0].startswith('#dispatch.split<r0 = "33",')
     (text,) = decided(matmul(64, 256, 65536, "bf16"), reassociate=False)
     assert "not split as" in text
 

@@ -41,9 +41,8 @@ def host_spec(lanes: int) -> TargetSpec:
         max_registers_per_thread=1 << 10,
         max_threads_per_workgroup=1024,
         max_threads_per_unit=1024,
-        max_grid=(1 << 20, 1, 1),
         max_vector_bytes=16,
-        banks=SharedBanks(32, 4, ((4, 32),)),
+        banks=SharedBanks(32, 4),
         matrix_instructions=(),
     )
 

@@ -15,9 +15,10 @@ from treadle.dialects.tile import (
 )
 from treadle.ir.core import Block, ImplicitBuilder, Region, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
-from treadle.layout.fragments import tile_fragment, wgmma_accumulator
+from treadle.layout.fragments import tile_fragment
 from treadle.layout.shared_layout import SharedLayout, swizzled
 from treadle.layout.tile_layout import TileLayout
+from treadle.machine.fragments import wgmma_accumulator
 
 BF16, F32, I32 = builtin.bf16, builtin.f32, builtin.i32
 MMA = "wgmma_m64k16_f32_bf16_bf16"

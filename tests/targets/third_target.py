@@ -80,9 +80,8 @@ LOOM: Final = TargetSpec(
     max_registers_per_thread=256,
     max_threads_per_workgroup=64,
     max_threads_per_unit=128,
-    max_grid=(1 << 20, 1 << 10, 1 << 10),
     max_vector_bytes=16,
-    banks=SharedBanks(16, 4, ((1, 16), (2, 16), (4, 16), (8, 8), (16, 4))),
+    banks=SharedBanks(16, 4),
     matrix_instructions=(_weave("bf16"), _weave("f32")),
     queues=(Queue("ferry", "copy_in", "thread", is_committed=True, is_ordered=False, max_pending=3, path="ferry"),),
     max_warps_per_workgroup=4,
@@ -376,6 +375,9 @@ class LoomDevice:
     def wait_stream(self, stream: int) -> None: ...
     def is_capturing(self, stream: int) -> bool:
         return False
+
+    def capture(self, stream: int) -> int:
+        return 0
 
     def recovers(self, status: int) -> bool:
         return False

@@ -24,10 +24,11 @@ from treadle.dialects.tile import (
 from treadle.dialects.tile_attributes import PointerType
 from treadle.ir.core import Attribute, Block, ImplicitBuilder, Region, SSAValue
 from treadle.ir.dialects import arith, builtin, math, scf
-from treadle.layout.fragments import tile_fragment, wgmma_accumulator
+from treadle.layout.fragments import tile_fragment
 from treadle.layout.shared_layout import SharedLayout, row_major, swizzled
 from treadle.layout.tile_layout import TileLayout, blocked
 from treadle.machine import target_spec
+from treadle.machine.fragments import wgmma_accumulator
 
 INDEX = builtin.IndexType()
 

@@ -59,7 +59,6 @@ class LoopNest:
     axes: tuple[Axis, ...]
     accesses: tuple[Access, ...]
     consumer_dims: dict[Operation, Linears]
-    uses_index: bool
     rows: Rows | None = None
     attention: Attention | None = None
     share: Share | None = None
@@ -302,9 +301,8 @@ def loop_nest(kernel: dispatch.KernelOp) -> LoopNest:
     seen = {access.image.source.owner for access in accesses if access.image is not None and access.image.is_padded}
     seen |= {value.owner for root in roots for value in root.inputs if unshared(value) is not value}
     indexed = [op for op in kernel.body.block.ops if op not in seen and any(isinstance(i, linalg.ops.IndexOp) for i in op.walk())]
-    uses_index = bool(indexed)
     roles = roles_of(root, computation) if attention is None else attention_roles(attention)
-    axes = with_blocks(kernel, merge_axes(sizes, roles, accesses, uses_index), computation)
+    axes = with_blocks(kernel, merge_axes(sizes, roles, accesses, bool(indexed)), computation)
     accesses = _without_plain_images(accesses, axes, sizes)
     rows, share = structure.rows, _share(kernel, roots)
-    return LoopNest(kernel, roots, computation, sizes, axes, accesses, consumers, uses_index, rows, attention, share)
+    return LoopNest(kernel, roots, computation, sizes, axes, accesses, consumers, rows, attention, share)

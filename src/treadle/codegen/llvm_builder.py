@@ -232,12 +232,6 @@ class Instructions:
     def ptrtoint(self, value: Value, type: str) -> Value:
         return self.cast("ptrtoint", value, type)
 
-    def inttoptr(self, value: Value, type: str) -> Value:
-        return self.cast("inttoptr", value, type)
-
-    def addrspacecast(self, value: Value, type: str) -> Value:
-        return self.cast("addrspacecast", value, type)
-
     # memory
 
     def gep(self, base: Value, offset: Value, element: str = ty.I8, flags: str = "inbounds") -> Value:

@@ -7,8 +7,8 @@ from treadle.dialects.effects import Effect, HasEffects
 from treadle.dialects.limits import number_in_kernel
 from treadle.dialects.role_plan import RolePlanAttr
 from treadle.dialects.stages import EndStageOp, StageOp
-from treadle.dialects.tile import i64_array, ints, memref_type, shared_layout_of
-from treadle.dialects.tile_attributes import SharedLayoutAttr, SharedSpaceAttr, is_shared
+from treadle.dialects.tile import i64_array, ints, memref_type, shared_buffer_type, shared_layout_of
+from treadle.dialects.tile_attributes import is_shared
 from treadle.ir.ancestry import ancestors
 from treadle.ir.builtin import ArrayAttr, IndexType, IntegerAttr, MemRefType, StringAttr, i64
 from treadle.ir.core import (
@@ -39,8 +39,12 @@ LEAST_STEPS = "least_steps"
 STEPS_IN_FLIGHT = "steps_in_flight"
 """Attribute of a loop within a role: so many steps' matrix instructions (0 or 1) may still run when the next step's are issued."""
 
+ISSUE_TURNS = "issue_turns"
+"""Attribute of a kernel whose roles are to be formed, and of a loop within a role of several groups: they issue the matrix instructions of
+each step one group after another."""
+
 FILLS_IN_FLIGHT = "fills_in_flight"
-"""Attribute of a loop within a role whose threads copy: so many steps' copies may still be under way when the next step's are issued; the
+"""Attribute of a loop within a role whose threads copy: so many steps' copies may still be in flight when the next step's are issued; the
 slots of a step are handed over so many steps later, the last ones behind the loop."""
 
 
@@ -185,7 +189,7 @@ class SlotOp(IRDLOperation, HasEffects):
 
     def __init__(self, source: SSAValue, indices: Sequence[SSAValue], layout: SharedLayout) -> None:
         buffer = memref_type(source)
-        result = MemRefType(buffer.element_type, list(buffer.get_shape())[len(indices) :], SharedLayoutAttr(layout), SharedSpaceAttr())
+        result = shared_buffer_type(buffer.get_shape()[len(indices) :], buffer.element_type, layout)
         super().__init__(operands=[source, list(indices)], result_types=[result])
 
     def verify_(self) -> None:
@@ -282,7 +286,7 @@ class PartOp(IRDLOperation, HasEffects):
         layout = part_layout(shared_layout_of(source), axis, count)
         if layout is None:
             raise VerifyException(f"{count} parts along dimension {axis} of {buffer} do not follow one another in memory")
-        result = MemRefType(buffer.element_type, list(layout.shape), SharedLayoutAttr(layout), SharedSpaceAttr())
+        result = shared_buffer_type(layout.shape, buffer.element_type, layout)
         super().__init__(
             operands=[source, index],
             properties={"axis": IntegerAttr(axis, i64), "count": IntegerAttr(count, i64)},

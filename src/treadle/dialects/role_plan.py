@@ -14,7 +14,8 @@ class RolePlan(NamedTuple):
     `deferred_stores`: 1 where a tile's boxes are stored under the main loop of the next. `cluster`: workgroups that share the operand of
     their tiles' columns, with `shares_rows` = 1 that of their rows. `epilogue_slots`: slots of the rings of what a tile's epilogue reads,
     at most two for each of its boxes.
-    `fills_in_flight`: slots whose copies by all threads of the producer are still under way when the next one's are issued.
+    `fills_in_flight`: slots whose copies by all threads of the producer are still in flight when the next one's are issued.
+    `issue_turns`: 1 where the groups of consumers issue the matrix instructions of a step one after another.
     `split_slots`: slots of the ring of what a role splits, 0 for no such role. `splitter_registers`: of a thread of it.
     """
 
@@ -31,6 +32,7 @@ class RolePlan(NamedTuple):
     split_slots: int = 0
     splitter_registers: int = 0
     shares_rows: int = 0
+    issue_turns: int = 0
 
 
 @irdl_attr_definition

@@ -1,6 +1,7 @@
 """Types of the `tile` dialect in Python: reading them off values, making them."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import cast
 
 from treadle.dialects.tile_attributes import SharedLayoutAttr, SharedSpaceAttr, TileLayoutAttr
@@ -39,7 +40,7 @@ def is_tile(value: SSAValue) -> bool:
 
 def tile_type(value: SSAValue | Operation) -> builtin.TensorType[Attribute]:
     """The tensor type of a register tile."""
-    value_type = SSAValue.get(value).type
+    value_type = (value if isinstance(value, SSAValue) else SSAValue.get(value)).type
     if not isinstance(value_type, builtin.TensorType):
         raise VerifyException(f"expected a register tile (tensor), got {value_type}")
     return cast("builtin.TensorType[Attribute]", value_type)
@@ -47,7 +48,7 @@ def tile_type(value: SSAValue | Operation) -> builtin.TensorType[Attribute]:
 
 def memref_type(value: SSAValue | Operation) -> builtin.MemRefType[Attribute]:
     """The memref type of a view or shared buffer."""
-    value_type = SSAValue.get(value).type
+    value_type = (value if isinstance(value, SSAValue) else SSAValue.get(value)).type
     if not isinstance(value_type, builtin.MemRefType):
         raise VerifyException(f"expected a view or shared buffer (memref), got {value_type}")
     return cast("builtin.MemRefType[Attribute]", value_type)
@@ -69,12 +70,22 @@ def shared_layout_of(value: SSAValue | Operation) -> SharedLayout:
 
 def tile_of(shape: Sequence[int], element: Attribute, layout: TileLayout | None = None) -> builtin.TensorType[Attribute]:
     """The type of a register tile."""
-    return builtin.TensorType(element, list(shape), TileLayoutAttr(layout) if layout is not None else builtin.NoneAttr())
+    return _tile_of(tuple(shape), element, layout)
+
+
+@lru_cache(maxsize=512)
+def _tile_of(shape: tuple[int, ...], element: Attribute, layout: TileLayout | None) -> builtin.TensorType[Attribute]:
+    return builtin.TensorType(element, shape, TileLayoutAttr(layout) if layout is not None else builtin.NoneAttr())
 
 
 def shared_buffer_type(shape: Sequence[int], element: Attribute, layout: SharedLayout) -> builtin.MemRefType[Attribute]:
     """The type of a shared buffer."""
-    return builtin.MemRefType(element, list(shape), SharedLayoutAttr(layout), SharedSpaceAttr())
+    return _shared_buffer_type(tuple(shape), element, layout)
+
+
+@lru_cache(maxsize=512)
+def _shared_buffer_type(shape: tuple[int, ...], element: Attribute, layout: SharedLayout) -> builtin.MemRefType[Attribute]:
+    return builtin.MemRefType(element, shape, SharedLayoutAttr(layout), SharedSpaceAttr())
 
 
 def view_strides(view: SSAValue | Operation) -> tuple[int | None, ...]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from treadle import __version__
 from treadle.driver.program import Program
 from treadle.driver.sources import Source, read_source
-from treadle.driver.tuned import picked_up
+from treadle.driver.tuned import with_tuned_options
 from treadle.machine.registrations import registered_facts
 from treadle.options import CompileOptions
 from treadle.records import Record
@@ -66,14 +66,14 @@ def compile(
     """
     target = target_of_device("auto") if target == "auto" else target
     read = read_source(source, level)
-    chosen, told = picked_up(read.text, target, options or CompileOptions())
+    chosen, told = with_tuned_options(read.text, target, options or CompileOptions())
     return _program(read, target, chosen, function, None, told)
 
 
 def is_kept(source: "SourceLike", target: str, options: CompileOptions) -> bool:
     """Whether `compile` finds this program in the disk cache."""
     read = read_source(source)
-    chosen, _ = picked_up(read.text, target, options)
+    chosen, _ = with_tuned_options(read.text, target, options)
     return registry.code_version(target) is not None and Cache().find(cache_key(read, target, chosen, None)) is not None
 
 
@@ -130,7 +130,7 @@ def trace(
 
     target = target_of_device("auto") if target == "auto" else target
     read = read_source(source, level)
-    chosen, told = picked_up(read.text, target, options or CompileOptions())
+    chosen, told = with_tuned_options(read.text, target, options or CompileOptions())
     lowered = lower(read, target, chosen, function, texts=True, until=until, told=told)
     return Trace(lowered.stages, lowered.remarks)
 

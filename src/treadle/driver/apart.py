@@ -23,6 +23,8 @@ from treadle import knobs
 from treadle.errors import InternalError, TreadleError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from treadle.options import CompileOptions
 
 IDLE_SECONDS: Final = 60.0
@@ -53,15 +55,15 @@ def outcome(text: str, target: str, options: "CompileOptions") -> Any:
 
 
 class _Process:
-    """One process, lent to one thread at a time."""
+    """One process, lent to one thread at a time. `target`: what it gets ready for before it is asked ("": it imports what all share)."""
 
-    def __init__(self) -> None:
+    def __init__(self, target: str = "") -> None:
         self.served = 0
         home = str(Path(__file__).parents[2])
         path = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), home)))
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", __name__],  # -P: the working directory must not become an import path
+                [sys.executable, "-P", "-m", __name__, *filter(None, [target])],  # -P: the working directory must not become an import path
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -118,14 +120,14 @@ class Compilers:
         """Compile beside the caller: why there is no program, or None; Unanswered where no process told."""
         return self._pool().submit(self._ask, (text, target, options))
 
-    def prepare(self, count: int) -> None:
-        """Have so many processes idle that import the compiler meanwhile; none where the last ones were not asked for anything."""
+    def prepare(self, count: int, target: str = "") -> None:
+        """Have so many processes idle that get ready for a target meanwhile; none where the last ones were not asked for anything."""
         self._pool()
         if self._is_spared:
             return
         with suppress(Unanswered):
             for _ in range(count - len(self._idle)):
-                self._idle.append(_Process())
+                self._idle.append(_Process(target))
 
     def spare(self) -> None:
         """End those that were never asked."""
@@ -193,10 +195,13 @@ def _requests(stream: BinaryIO) -> Any:
             yield pickle.load(stream)
 
 
-def _serve() -> None:
+def _serve(targets: "Sequence[str]") -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing that is printed may get between the answers
-    import_module("treadle.driver.lowering")
+    lowering = import_module("treadle.driver.lowering")
+    for target in targets:
+        with suppress(TreadleError):  # a request for it will say so
+            lowering.get_ready(target)
     for request in _requests(sys.stdin.buffer):
         found = outcome(*request)
         pickle.dump(found if isinstance(found, str) else None, answers)
@@ -204,4 +209,4 @@ def _serve() -> None:
 
 
 if __name__ == "__main__":
-    _serve()
+    _serve(sys.argv[1:])

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from functools import partial
+from importlib import import_module
 from typing import Any, Literal, cast, get_args
 
 from treadle import pipelines
@@ -47,6 +48,13 @@ STAGES: tuple[Stage, ...] = get_args(Stage)
 SIMULATOR_STAGES: tuple[Stage, ...] = ("tensor", "dispatch", "tile")
 CHOOSING_LEVELS: tuple[Level, ...] = ("tensor", "dispatch")
 """Where the compiler still chooses the form of kernels, so that a rejected one has another candidate."""
+_LATE = (
+    "treadle.garbage",
+    "treadle.strategies.split_sizes",
+    "treadle.verify.ring_counters",
+    "xdsl.irdl.declarative_assembly_format_parser",
+)
+"""What compilations import where they use it."""
 SIMULATED_MACHINE = "sm_90a"  # the simulator runs tile programs as this machine would be given them
 
 
@@ -111,6 +119,15 @@ def lower(
     if until is None:
         _add_files(run.lowered, module, kernels, target if simulated else spec.name)
     return run.lowered
+
+
+def get_ready(target: str) -> None:
+    """Import what the first compilation for an architecture would, and start its tools: for a process that will be asked to compile."""
+    registry.start_tools(target)
+    registry.backend(target)
+    pipelines.proof_passes()
+    for name in _LATE:
+        import_module(name)
 
 
 def _load(source: Source, function: str | None, layouts: Layouts | None) -> Loaded:

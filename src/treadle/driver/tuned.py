@@ -66,7 +66,7 @@ def product_of(target: str) -> str:
         return ""
 
 
-def picked_up(text: str, target: str, options: CompileOptions) -> tuple[CompileOptions, str]:
+def with_tuned_options(text: str, target: str, options: CompileOptions) -> tuple[CompileOptions, str]:
     """The options to compile with, and, where they come from a record, what to tell about it ("" otherwise)."""
     if not options.tuned or target == "sim" or not leaves_choices(options):
         return options, ""

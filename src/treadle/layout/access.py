@@ -5,6 +5,7 @@ emitter spends one or no instruction on each access.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from treadle.errors import InternalError
 from treadle.layout.bits import Coordinates, Span, combine, log2_exact, pack, unpack
@@ -159,7 +160,14 @@ def possible_addresses(
     """`address_plan`, or why there is none: lanes or warps of a layout that mixes bits within a dimension would step from base tile to
     base tile.
     """
-    found = _plan(tile, shared, (0,) * tile.rank if offsets is None else offsets)
+    return _possible_addresses(tile, shared, element_bytes, max_bytes, (0,) * tile.rank if offsets is None else tuple(offsets))
+
+
+@lru_cache(maxsize=512)
+def _possible_addresses(
+    tile: TileLayout, shared: SharedLayout, element_bytes: int, max_bytes: int, offsets: tuple[int, ...]
+) -> AddressPlan | str:
+    found = _plan(tile, shared, offsets)
     if isinstance(found, str):
         return found
     plan, parts = found
@@ -246,6 +254,7 @@ class GlobalPlan:
     is_disjoint: bool
 
 
+@lru_cache(maxsize=512)
 def global_vector_width(tile: TileLayout, contiguous_dim: int, limit: int) -> int:
     """Elements of the widest access along `contiguous_dim`, at most `limit`, that the registers allow."""
     vector = 1 << (max(limit, 1).bit_length() - 1)
@@ -270,6 +279,7 @@ def _global_groups(tile: TileLayout, dim: int, vector: int) -> list[tuple[int, .
     return [tuple(members[at] for at in range(vector)) for members in groups.values()]
 
 
+@lru_cache(maxsize=512)
 def global_access(tile: TileLayout, contiguous_dim: int, vector: int) -> GlobalPlan:
     """Accesses of `vector` elements along `contiguous_dim`; raises `InternalError` where the registers do not line up for that."""
     groups: list[tuple[int, ...]] | None = None

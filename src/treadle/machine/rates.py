@@ -9,18 +9,19 @@ class RoleRates(Record):
     Copies of a step. `row_clocks`: a box's row in a unit's copy engine, `stage_clocks`: a slot beside its rows. `cache_row_clocks`: the
     same row out of the cache that all units share, when all ask. `cut_request_factor`, `cut_sector_factor`: how much longer a row takes
     that begins inside what is asked of the cache at once, at a sector or inside one. `beyond_clocks`: a row beyond an array's end, which
-    all units' copies have in turn. `copied_row_clocks`: a row that the producer's
-    threads copy, in pieces of any width; `held_clocks`: the wait for pieces that go through registers; `held_across_factor`: how many times
-    as long rows of such pieces take that are not contiguous along k; `rounded_factor`: the same of a row that is rounded on its way.
-    `fill_clocks`: before a kernel's first step, for each byte of a stage of the ring. `start_clocks`: from a workgroup's end to the next
-    one's first step, where workgroups take one tile each. `together_clocks`: of a step of workgroups that fill each other's slots.
+    all units' copies have in turn. `copied_row_clocks`: a row that the producer's threads copy, in pieces of any width; `held_clocks`: the
+    wait for pieces that go through registers; `held_across_factor`: how many times as long rows of such pieces take that are not
+    contiguous along k; `rounded_factor`: the same of a row that is rounded on its way. `fill_clocks`: before a kernel's first step, for
+    each byte of a stage of the ring. `start_clocks`: from a workgroup's end to the next one's first step, where workgroups take one tile
+    each. `together_clocks`: of a step of workgroups that fill each other's slots; `clustered_clocks`: of a kernel that has such.
     `ring_clocks`: from a slot's release until what is copied into it is there, beside its rows; `held_ring_clocks`: the same where threads
     copy.
 
     Arithmetic of a step. `step_clocks`: what consumers who wait for one another's instructions take at least; `wait_clocks`: what one
     consumer warpgroup takes beside its instructions where none of them run under the next step. `power_factor`: by how much clocks fall
-    where all matrix units are busy. `tall_factor`: how many times as long instructions take of groups that hold more accumulators than
-    leave room beside them, and have fewer slots.
+    where all matrix units are busy. `promoting_clocks`: of a step of one group alone that adds its sums to others in registers.
+    `tall_factor`: how many times as long instructions take of groups that hold more accumulators than leave room beside them, and have
+    fewer slots.
 
     Of a tile outside its loop. `tile_overhead`: whatever its size. `epilogue_clocks`: of an element of the result on its way out of a
     compute unit; `cut_store_clocks`: beside these, where rows of the result begin inside a sector; `stored_clocks`: where threads store it.
@@ -50,11 +51,13 @@ class RoleRates(Record):
     fill_clocks: float
     start_clocks: float
     together_clocks: float
+    clustered_clocks: float
     ring_clocks: float
     held_ring_clocks: float
     step_clocks: float
     wait_clocks: float
     power_factor: float
+    promoting_clocks: float
     tall_factor: float
     tile_overhead: float
     epilogue_clocks: float
@@ -149,12 +152,14 @@ class ReductionRates(Record):
 
 class GeneralRates(Record):
     """Of any kernel. `efficiency`: the share of the peak rates that large kernels reach, matrix units and memory alike.
-    `launch_seconds`: of a kernel beside its work. `element_macs`: how many multiply-adds take as long as bringing one element of an operand
-    into a unit. `piece_clocks`: of a warp's copy of one piece a lane into shared memory, addresses and bounds included.
+    `launch_seconds`: of a kernel beside its work; `overlapped_seconds`: of one that begins while the one ahead of it ends.
+    `element_macs`: how many multiply-adds take as long as bringing one element of an operand into a unit. `piece_clocks`: of a warp's copy
+    of one piece a lane into shared memory, addresses and bounds included.
     """
 
     efficiency: float
     launch_seconds: float
+    overlapped_seconds: float
     element_macs: int
     piece_clocks: float
 

@@ -5,7 +5,7 @@ Sources: vendor ISA manuals and programming guides; figures measured on an H200 
 
 from functools import partial
 
-from treadle.layout import fragments
+from treadle.machine import fragments
 from treadle.machine.products import default_product
 from treadle.machine.queues import Queue, WaitField
 from treadle.machine.spec import BulkTensorCopy, FragmentLayouts, MatrixInstruction, OperandSpace, RegisterMoves, SharedBanks, TargetSpec
@@ -39,9 +39,8 @@ SM_90A = TargetSpec(
     max_registers_per_thread=255,
     max_threads_per_workgroup=1024,
     max_threads_per_unit=2048,
-    max_grid=(2**31 - 1, 65535, 65535),
     max_vector_bytes=16,
-    banks=SharedBanks(32, 4, ((1, 32), (2, 32), (4, 32), (8, 16), (16, 8))),
+    banks=SharedBanks(32, 4),
     matrix_instructions=(
         _wgmma("f16", "f16", "f32", 16, k_major_only=False),
         _wgmma("bf16", "bf16", "f32", 16, k_major_only=False),
@@ -157,8 +156,8 @@ def _mfma(shape: tuple[int, int, int], a: str, acc: str, *, b: str | None = None
 
 _FNUZ = ("f8E4M3FNUZ", "f8E5M2FNUZ")
 
-_CDNA_BANKS_32 = SharedBanks(32, 4, ((1, 64), (2, 64), (4, 64), (8, 32), (16, 16)))
-_CDNA_BANKS_64 = SharedBanks(64, 4, ((1, 64), (2, 64), (4, 64), (8, 32), (16, 16)))
+_CDNA_BANKS_32 = SharedBanks(32, 4)
+_CDNA_BANKS_64 = SharedBanks(64, 4)
 
 GFX942 = TargetSpec(
     name="gfx942",
@@ -172,7 +171,6 @@ GFX942 = TargetSpec(
     max_registers_per_thread=512,
     max_threads_per_workgroup=1024,
     max_threads_per_unit=2048,
-    max_grid=(2**31 - 1, 65535, 65535),
     max_vector_bytes=16,
     banks=_CDNA_BANKS_32,
     matrix_instructions=(
@@ -205,7 +203,6 @@ GFX950 = TargetSpec(
     max_registers_per_thread=512,
     max_threads_per_workgroup=1024,
     max_threads_per_unit=2048,
-    max_grid=(2**31 - 1, 65535, 65535),
     max_vector_bytes=16,
     banks=_CDNA_BANKS_64,
     matrix_instructions=(
@@ -240,7 +237,7 @@ def _wmma(generation: int, a: str, acc: str, *, b: str | None = None) -> MatrixI
     return MatrixInstruction(name, a, b, acc, 16, 16, 16, (_REGISTERS, _REGISTERS), _WMMA_LAYOUTS[generation], "wmma", cycles=cycles)
 
 
-_RDNA_BANKS = SharedBanks(64, 4, ((1, 32), (2, 32), (4, 32), (8, 32), (16, 16)))
+_RDNA_BANKS = SharedBanks(64, 4)
 
 GFX1100 = TargetSpec(
     name="gfx1100",
@@ -254,7 +251,6 @@ GFX1100 = TargetSpec(
     max_registers_per_thread=256,
     max_threads_per_workgroup=1024,
     max_threads_per_unit=1024,
-    max_grid=(2**31 - 1, 65535, 65535),
     max_vector_bytes=16,
     banks=_RDNA_BANKS,
     matrix_instructions=(_wmma(11, "f16", "f32"), _wmma(11, "bf16", "f32"), _wmma(11, "i8", "i32")),
@@ -282,7 +278,6 @@ GFX1201 = TargetSpec(
     max_registers_per_thread=256,
     max_threads_per_workgroup=1024,
     max_threads_per_unit=1024,
-    max_grid=(2**31 - 1, 65535, 65535),
     max_vector_bytes=16,
     banks=_RDNA_BANKS,
     matrix_instructions=(

@@ -15,7 +15,7 @@ OperandSpace = Literal["shared", "registers"]
 
 @dataclass(frozen=True, slots=True)
 class FragmentLayouts:
-    """The register layouts that one instruction prescribes (layout/fragments.py): of the accumulator (m, n) for a width n, and of A (m, k)
+    """The register layouts that one instruction prescribes (machine/fragments.py): of the accumulator (m, n) for a width n, and of A (m, k)
     and B (k, n) where they may come from registers.
     """
 
@@ -32,7 +32,7 @@ class MatrixInstruction:
     where `n_step` > 0 every multiple of it up to `n` exists. `warps`: how many warps issue it together. `operand_spaces`: where A and where
     B may be, best first: "shared" (read from shared buffers through descriptors) or "registers" (fragments in `layouts`). `family`: which
     kind of instruction it is, for the emitter. `k_major_only`: shared operands must be contiguous along k. `cycles`: issue interval on one
-    matrix unit. `truncates`: sums are cut, not rounded, to `sum_bits` bits of mantissa as they run, so that long chains lose accuracy.
+    matrix unit. `truncates`: sums are cut, not rounded, as they run, so that long chains lose accuracy.
     `packed_steps`: how many steps along k a lane's operands may hold side by side (`fragments.packed`), so that they are read at once.
     """
 
@@ -51,7 +51,6 @@ class MatrixInstruction:
     k_major_only: bool = True
     cycles: int = 0
     truncates: bool = False
-    sum_bits: int = 24
     packed_steps: int = 1
 
     @property
@@ -113,11 +112,10 @@ class RegisterMoves:
 
 @dataclass(frozen=True, slots=True)
 class SharedBanks:
-    """Shared memory banks: how many, how wide, and how many lanes are served together for each access width in bytes."""
+    """Shared memory banks: how many, and how wide. As many lanes are served together as fill all of them once (layout/access.py)."""
 
     count: int
     bytes: int
-    lanes_by_access_bytes: tuple[tuple[int, int], ...]
 
 
 USUAL_GAIN = 8
@@ -152,7 +150,6 @@ class TargetSpec:
     max_registers_per_thread: int
     max_threads_per_workgroup: int
     max_threads_per_unit: int
-    max_grid: tuple[int, int, int]
     max_vector_bytes: int
     banks: SharedBanks
     matrix_instructions: tuple[MatrixInstruction, ...]
@@ -242,7 +239,7 @@ class TargetSpec:
 
     @property
     def copies_fill_slots(self) -> bool:
-        """Whether lanes' copies fill shared memory as wide as loads go, so that no registers hold what is under way."""
+        """Whether lanes' copies fill shared memory as wide as loads go, so that no registers hold what is in flight."""
         queue = self.queue_for("copy_in")
         return queue is not None and bool(queue.lane_bytes) and queue.lane_bytes[0] >= self.max_vector_bytes
 

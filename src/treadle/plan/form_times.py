@@ -6,7 +6,7 @@ on an H200, where 247 were measured.
 """
 
 from treadle.machine.spec import MatrixInstruction, TargetSpec
-from treadle.plan.role_clocks import role_cost
+from treadle.plan.role_clocks import COPIED_AHEAD, role_cost
 from treadle.plan.role_tiles import RoleProblem, RoleTile
 from treadle.plan.small_m import copied_clocks, limited
 from treadle.plan.tile_config import (
@@ -24,10 +24,6 @@ GATHER_CLOCKS = 4
 """Of a compute unit for a warp's load of one piece a lane of an image: about 14 instructions of machine code, on four schedulers."""
 BOTH = 2
 """How arithmetic and memory add up where a kernel is not planned by bytes in flight: as the sides of a right angle (see `limited`)."""
-
-
-COPIED_AHEAD = 3
-"""The same for role kernels, whose rings keep the memory busy meanwhile."""
 
 
 def seconds(clocks: float, spec: TargetSpec) -> float:

@@ -30,10 +30,15 @@ from treadle.plan.role_tiles import (
     tile_count,
     tiles_of,
 )
-from treadle.plan.small_m import limited
+from treadle.plan.small_m import copied_clocks, limited
+from treadle.plan.tile_config import ContractionShape
 
+KEPT_SHARE = 0.5
+"""Of the cache that all units share, what still holds operands when they are read again."""
 TWO_UNDER_WAY = 4
-"""Slots of a ring of which threads keep two under way at least."""
+"""Slots of a ring of which threads keep two in flight at least."""
+COPIED_AHEAD = 3
+"""How arithmetic and memory add up: rings keep the memory busy meanwhile (see `limited`)."""
 NEAR = 6
 """How two limits of a step add up where they are near one another (see `limited`)."""
 
@@ -212,6 +217,7 @@ class RoleModel:
         model = _TileModel(self, tile, tile.n if mixed is None else gcd(tile.n, mixed.narrow))
         clocks = tile.k * problem.operand_bytes * shape.operand_rows(tile.rows, tile.n) * rates.fill_clocks
         clocks += rates.deferred_clocks if tile.deferred_store else 0
+        clocks += rates.clustered_clocks if tile.cluster > 1 else 0
         clocks += merge_clocks(tile, problem.parts, self.spec, in_cluster=problem.in_cluster) if problem.parts > 1 else 0
         if mixed is not None:
             # Narrow tiles are copied as if they were wide: they overlap their neighbours.
@@ -223,7 +229,9 @@ class RoleModel:
             full, left = full - 1, units
         if not full:
             return clocks + model.last(left)
-        return clocks + model.last(left) + full * (model.turn(units) if problem.takes_turns else model.last(units) + rates.start_clocks)
+        clocks += model.last(left) + full * (model.turn(units) if problem.takes_turns else model.last(units) + rates.start_clocks)
+        again = read_again(tile, shape, problem.operand_bytes, self.spec)
+        return limited(clocks, copied_clocks(again, self.spec), COPIED_AHEAD) if again else clocks
 
     def _least_copies(self, form: RoleTile) -> _Copies:
         """The copies of a form's tiles, of clusters or alone, whichever are less."""
@@ -255,6 +263,23 @@ class RoleModel:
         return found
 
 
+def read_again(tile: RoleTile, shape: ContractionShape, operand_bytes: int, spec: TargetSpec) -> float:
+    """Bytes of operands that all tiles together read of the memory, 0 where none is read twice: as many rows of tiles as are walked at one
+    time read B together, and read A's rows once where the cache keeps them meanwhile.
+    """
+    m, n, k = shape.extents
+    if (shape.batch or 1) > 1 or (m + n) * k * operand_bytes <= KEPT_SHARE * spec.product.l2_bytes:
+        return 0.0
+    kept = KEPT_SHARE * spec.product.l2_bytes / (k * operand_bytes)
+    count_m, count_n = -(-m // tile.rows), -(-n // tile.n)
+    walked = min(count_m, tile.group_m)
+    # Where a round has more tiles than those rows, the next ones are computed at the same time.
+    rows = min(count_m, max(walked, walked * max(1, round(spec.compute_units / (walked * count_n)))))
+    times_a = 1 if rows * tile.rows <= kept else max(1.0, rows * count_n / spec.compute_units)
+    times_b = 1 if n <= kept else count_m / rows
+    return 0.0 if times_a == times_b == 1 else (times_a * m + times_b * n) * k * operand_bytes
+
+
 class _TileModel:
     """What the clocks of a tile's rounds are made of. `columns`: what tiles are apart by multiples of along n."""
 
@@ -263,7 +288,7 @@ class _TileModel:
         self.tile, self.rates, self.units = tile, model.rates, model.units
         self.steps = -(-model.k // tile.k)
         self.copies, self.matrix = model.copies(tile, columns), model.matrix(tile)
-        self.chain = _consumer_clocks(tile, self.matrix, model.rates)
+        self.chain = _consumer_clocks(tile, self.matrix, model.rates) + _promoting_clocks(tile, model)
         self.leaving, self.brought = elements * model.leaving, elements * model.brought
         self.computing = elements * (model.heavy / tile.consumer_warpgroups + model.reading)
 
@@ -276,7 +301,7 @@ class _TileModel:
         copies = limited(copies, (self.rates.ring_clocks + copies) / ahead, NEAR)
         if not self.copies.threads:
             return arithmetic, copies
-        # Half of the ring is under way: the wait for one slot alone is hidden by no other.
+        # Half of the ring is in flight: the wait for one slot alone is hidden by no other.
         threads = self.copies.threads + (self.rates.held_ring_clocks if self.tile.num_stages < TWO_UNDER_WAY else 0)
         return arithmetic, limited(copies, threads, NEAR)
 
@@ -317,6 +342,12 @@ def _consumer_clocks(tile: RoleTile, matrix: float, rates: RoleRates) -> float:
     if tile.consumer_warpgroups == 1 and not tile.steps_in_flight:
         return matrix + rates.wait_clocks
     return limited(matrix, rates.step_clocks, NEAR)
+
+
+def _promoting_clocks(tile: RoleTile, model: RoleModel) -> float:
+    """Clocks of a step in which sums are added to those in registers and no group's instructions run: those of a third group always do."""
+    others = tile.consumer_warpgroups * tile.ping_pong - 1
+    return model.rates.promoting_clocks * max(0.0, 1 - others / 2) if model.problem.promoted else 0.0
 
 
 def _element_clocks(result: ResultShape, rates: RoleRates) -> float:

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from math import inf
 from typing import Literal
 
 from treadle.machine.spec import MatrixInstruction, TargetSpec
 from treadle.plan.cache_requests import REQUEST_BYTES
 from treadle.plan.mixed_widths import MixedWidths, mixed_widths, narrow_widths
 from treadle.plan.part_merges import PAIR, WORD_BYTES, clustered_units
+from treadle.plan.rasters import UNEVEN_RASTERS, raster
 from treadle.plan.tile_config import PROMOTED_REGISTERS, ContractionShape
 from treadle.records import dataclass
 
@@ -31,11 +31,7 @@ ELEMENTS_WITH_TWO_BUFFERS = 128 * 128
 LONG_RING = 8
 """Slots of a ring that a short sum may have more of than steps: the next tiles' are copied ahead."""
 PLANNED_EPILOGUE_SLOTS = 2
-"""Boxes of what an epilogue reads that a tile keeps room for: one is read while the next is under way."""
-RASTERS = (1, 2, 4, 8)
-"""Walking 16 rows of tiles together reads less at one time, yet gained no more than the 0.5 % by which runs differ, and cost up to 2 %
-where the other operand is contiguous along n.
-"""
+"""Boxes of what an epilogue reads that a tile keeps room for: one is read while the next is in flight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +201,25 @@ MAX_PLAIN_ACCUMULATOR_REGISTERS = 192
 """The same where the result leaves as it is, in ping-pong or from groups with more rows than the instruction."""
 
 
+MANY_GROUPS = 3
+"""Groups of consumers that leave each fewer registers than it may hold accumulators."""
+MANY_GROUPS_STEP = 32
+"""Widths of their tiles."""
+BESIDE_PROMOTED, BESIDE_PLAIN, BESIDE = 24, 56, 72
+"""Registers of a thread beside its accumulators: where they are held twice, where they leave as they are, and beside an epilogue."""
+
+
+def _left_registers(problem: RoleProblem, groups: int, spec: TargetSpec) -> int:
+    """Registers for accumulators that so many groups of consumers leave one another beside the producer."""
+    moves = spec.register_moves
+    if moves is None:
+        return 0
+    splits = moves.shift_split if any(problem.piece_bytes) else moves.index_split if problem.is_crowded else moves.split
+    left = (spec.registers_per_unit // spec.subgroup_size - splits[0] * moves.warps) // (problem.row.warps * groups)
+    beside = BESIDE_PROMOTED if problem.promoted else BESIDE_PLAIN if problem.is_plain and problem.parts == 1 else BESIDE
+    return left // moves.granule * moves.granule - beside
+
+
 def role_forms(problem: RoleProblem, spec: TargetSpec) -> Iterator[RoleTile]:
     """Shapes of tiles that the registers allow, without rings (see `tiles_of`)."""
     return (form for form in held_forms(problem, spec) if has_turns(form, problem, spec))
@@ -219,17 +234,20 @@ def held_forms(problem: RoleProblem, spec: TargetSpec) -> Iterator[RoleTile]:
     """Shapes of tiles that the registers allow, however many tiles there are."""
     row, k = problem.row, spec.slot_row_bytes // problem.operand_bytes
     threads = row.warps * spec.subgroup_size
-    for m, warpgroups, sets in ((row.m, 2, 1), (2 * row.m, 2, 1), (row.m, 1, 1), (row.m, 1, 2), (2 * row.m, 1, 2)):
+    for m, warpgroups, sets in ((row.m, 2, 1), (2 * row.m, 2, 1), (row.m, 3, 1), (row.m, 1, 1), (row.m, 1, 2), (2 * row.m, 1, 2)):
         may_be_large = problem.is_plain and problem.parts == 1 and (sets > 1 or m > row.m)
         most = MAX_PLAIN_ACCUMULATOR_REGISTERS if may_be_large else MAX_ACCUMULATOR_REGISTERS
         most = MAX_CROWDED_ACCUMULATOR_REGISTERS if problem.is_crowded else most
+        if warpgroups >= MANY_GROUPS:
+            rows = problem.shape.m
+            most = 0 if rows is not None and rows <= 2 * m else min(most, _left_registers(problem, warpgroups, spec))
         for n in range(row.n, 31, -16):
             accumulators = m * n * problem.shape.root_count // threads
             if n % row.n_step or n % problem.n_step or accumulators > most:
                 continue
-            if sets > 1 and n % PING_PONG_STEP:
+            if n % (PING_PONG_STEP if sets > 1 else MANY_GROUPS_STEP if warpgroups >= MANY_GROUPS else 1):
                 continue
-            if problem.promoted and 2 * accumulators > PROMOTED_REGISTERS:
+            if problem.promoted and 2 * accumulators > min(PROMOTED_REGISTERS, most):
                 continue
             yield RoleTile(m, n, k, row.warps, warpgroups, 0, sets, int(sets > 1))
 
@@ -304,7 +322,8 @@ def in_clusters(tile: RoleTile, problem: RoleProblem, spec: TargetSpec, *, at_on
             each = replace(tile, cluster=count, group_m=rows, deferred_store=False)
             is_together = count == PAIR or not at_once or tile_count(each, problem.shape) <= clustered_units(count, spec)
             if is_together and shared_operand(each, problem.shape) == side:
-                found.append(each)
+                walks = at_once and side == "a"
+                found.append(replace(each, group_m=raster(tile, problem.shape, spec, UNEVEN_RASTERS)) if walks else each)
     return tuple(found)
 
 
@@ -334,6 +353,8 @@ def defers_stores(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> boo
     swizzles = spec.bulk_tensor.swizzle_bytes if spec.bulk_tensor is not None else ()
     if tile.ping_pong > 1 or tile.m > problem.row.m or problem.promoted or not problem.may_be_deferred:
         return False
+    if tile.consumer_warpgroups >= MANY_GROUPS:
+        return False
     written = [result for result in problem.results if not result.is_read]
     held = sum(result.element_bytes for result in written) * tile.m * tile.n // (tile.warps * spec.subgroup_size)
     most = DEFERRED_BYTES if len(written) == len(problem.results) else DEFERRED_BYTES_BESIDE_READS
@@ -341,30 +362,18 @@ def defers_stores(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> boo
     return fits and problem.shape.tiles(tile.rows, tile.n) > spec.compute_units
 
 
-def raster(tile: RoleTile, shape: ContractionShape, spec: TargetSpec) -> int:
-    """Rows of tiles walked together, so that the tiles computed at one time read the fewest different rows of operands."""
-    count_m = -(-shape.extents[0] // tile.rows)
-    few = shape.tiles(tile.rows, tile.n) <= spec.rates.roles.few_rounds * spec.compute_units
-    best, least = 1, inf
-    for rows in RASTERS[:-1] if few else RASTERS:
-        together = min(rows, count_m)
-        footprint = shape.operand_rows(together * tile.rows, -(-spec.compute_units // together) * tile.n)
-        if footprint < least:
-            best, least = rows, footprint
-    return best
-
-
 def shared_operand(tile: RoleTile, shape: ContractionShape) -> Literal["", "a", "b"]:
-    """What `tile.cluster` workgroups with consecutive tiles always share: "b" where they are neighbours along m, which walks tiles along m
-    in whole clusters, "a" where they are neighbours along n; "" for neither. Where tiles are no whole clusters, further ones that lie
-    beyond the result make them such; stores are cut off there only where the result's end cuts tiles, too.
+    """What `tile.cluster` workgroups with consecutive tiles always share: "b" where they are neighbours along m, since whole clusters of
+    rows are walked together, "a" where they are neighbours along n, since rows that are walked together are no whole clusters; "" for
+    neither. Where tiles are no whole clusters, further ones that lie beyond the result make them such; stores are cut off there only where
+    the result's end cuts tiles, too.
     """
     if tile.cluster == 1 or shape.m is None or shape.n is None or not tile.rows:
         return ""
     count_m, count_n = -(-shape.m // tile.rows), -(-shape.n // tile.n)
-    if count_n > 1 and (tile.group_m <= 1 or count_m == 1):
+    if count_n > 1 and (tile.group_m % tile.cluster or count_m == 1):
         return "a" if count_n % tile.cluster == 0 or shape.n % tile.n else ""
-    walks_whole = tile.group_m % tile.cluster == 0 or count_m <= tile.group_m or count_n == 1
+    walks_whole = tile.group_m % tile.cluster == 0
     return "b" if walks_whole and count_m > 1 and (count_m % tile.cluster == 0 or shape.m % tile.rows) else ""
 
 

@@ -73,7 +73,9 @@ def merge_seconds(count: int, results: int, partial_bytes: int, spec: TargetSpec
 
 def _merging(turns: int, held: int, spec: TargetSpec) -> float:
     waiting, faster = seconds(turns * spec.rates.streaming.latency_clocks, spec), 2 if held <= spec.product.l2_bytes // 2 else 1
-    return spec.rates.general.launch_seconds + waiting + held / (spec.memory_gbps * 1e9 * faster)
+    rates = spec.rates.general
+    launch = rates.overlapped_seconds if spec.overlapping_launches else rates.launch_seconds
+    return launch + waiting + held / (spec.memory_gbps * 1e9 * faster)
 
 
 def part_counts(workgroups: int, steps: int, least: int, each: int, spec: TargetSpec) -> list[int]:

@@ -30,6 +30,8 @@ def bulk_refusal(facts: AccessFacts, contiguous: int | None, rules: BulkTensorCo
         return f"base is aligned to {facts.base_align} bytes, not {rules.base_align_bytes}"
     if any(dim.size == 0 for dim in facts.dims):
         return "the array is empty"
+    if facts.dims[contiguous].offset_divisor * facts.element_bytes % rules.base_align_bytes:
+        return f"tiles begin between multiples of {rules.base_align_bytes} bytes"
     for index, dim in enumerate(facts.dims):
         if dim.size is None and facts.index_bits > 32:
             return f"dynamic size of dimension {index} may be beyond {rules.max_extent}"

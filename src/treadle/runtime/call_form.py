@@ -7,8 +7,9 @@ from the device's pool. The temporaries of a call share one piece of memory, whi
 A `BoundCall` (bound_call.py) is a call whose memory is settled too.
 
 Memory that is kept from call to call (counters, which every call leaves zero) is one piece for each stream, zeroed when it is made, for
-calls on one stream follow one another. A graph may run beside later calls on the stream that it was captured from, and stream 2 is another
-one in each thread: such calls zero memory of their own every time (`_stream_code`).
+calls on one stream follow one another. A graph may run beside later calls on the stream that it was captured from, so it has a piece of its
+own. Stream 2 is another one in each thread: its calls, and those of graphs for which no piece is left, zero memory of their own every time
+(`_stream_code`).
 """
 
 import threading
@@ -34,6 +35,7 @@ _CACHED_ADDRESSES: Final = 128
 _WORKSPACE_ALIGN: Final = 256
 _PER_THREAD: Final = 2
 """The handle by which every thread names a stream of its own."""
+_HANDLE_BITS: Final = 64
 
 
 class CallDriver(MapDriver, MemoryOwner, Protocol):
@@ -45,6 +47,10 @@ class CallDriver(MapDriver, MemoryOwner, Protocol):
 
     def is_capturing(self, stream: int) -> bool:
         """Whether work on a stream goes into a graph."""
+        ...
+
+    def capture(self, stream: int) -> int:
+        """A number of the graph that work on a stream goes into, which no other one has; 0 where that is not known."""
         ...
 
     def preparation(self, stream: int) -> tuple[Enqueue, ...]:
@@ -153,8 +159,12 @@ class CallForm(ABC):
                 array.stream = stream
 
     def _stream_code(self, stream: int) -> int:
-        """What a key says about the stream: its handle; the complement of it where the call takes no memory that is kept for the stream."""
-        return ~stream if stream == _PER_THREAD or self._driver.is_capturing(stream) else stream
+        """What a key says about the stream: its handle; below 0 where the call takes no memory that is kept for it: the complement of
+        the handle and of the number of the graph that the call goes into.
+        """
+        if stream != _PER_THREAD and not self._driver.is_capturing(stream):
+            return stream
+        return ~(stream | (self._driver.capture(stream) << _HANDLE_BITS))
 
     def _code_function(self, stream_of: Callable[[int], int]) -> Callable[[int], int]:
         """From a GPU's number to what keys say about PyTorch's current stream on it."""
@@ -171,9 +181,10 @@ class CallForm(ABC):
 
     def enqueuers(self, key: tuple[int, ...], counters: Counters = "stream") -> tuple[Enqueue, ...]:
         """The same, not kept. `counters`: the stream's, or ("own") zeros in the workspace."""
-        loaded, stream = self._loaded, key[0]
+        loaded, stream, graph = self._loaded, key[0], 0
         if stream < 0:
-            stream, counters = ~stream, "fill"
+            graph, stream = divmod(~stream, 1 << _HANDLE_BITS)
+            counters = "graph"
         self._driver.activate()  # tensor maps ask for a context
         addresses = [0] * len(loaded.manifest.buffers)
         for buffer, address in zip(self._filled_buffers, key[1:], strict=False):
@@ -189,6 +200,8 @@ class CallForm(ABC):
         sizes = self.invocation.buffer_bytes
         if counters == "stream":
             addresses = self._kept.placed(addresses, stream)
+        elif counters == "graph":
+            counters, addresses = self._kept.placed_for_graph(addresses, stream, graph)
         zeroed = [*self._zeroed, *(self._kept.sizes if counters == "fill" else ())]
         fills = [self._driver.prepare_fill(addresses[buffer], sizes[buffer], stream) for buffer in zeroed]
         return (

@@ -143,6 +143,10 @@ class CudaDevice:
         """Whether work on a stream goes into a graph."""
         return self._functions.is_capturing(stream)
 
+    def capture(self, stream: int) -> int:
+        """A number of the capture that work on a stream goes into; 0 where that is not known."""
+        return self._functions.capture(stream)
+
     def load(self, manifest: Manifest, files: Mapping[str, bytes]) -> GpuProgram:
         """Bring a program to this GPU."""
         return GpuProgram(self, manifest, files)

@@ -55,6 +55,10 @@ def launch_config(launch: ResolvedLaunch, stream: int, early_start: bool) -> Lau
     return config
 
 
+_ACTIVE = 1
+"""`CU_STREAM_CAPTURE_STATUS_ACTIVE`"""
+
+
 class DriverFunctions:
     """Functions of the driver library. Calls release the interpreter's lock: a launch waits where the queue of a stream is full."""
 
@@ -62,6 +66,7 @@ class DriverFunctions:
         self._launch = library.cuLaunchKernelEx
         self._fill = library.cuMemsetD8Async
         self._is_capturing = library.cuStreamIsCapturing
+        self._capture_info = library.cuStreamGetCaptureInfo_v2
         self._encode = library.cuTensorMapEncodeTiled
         self._encode_walk = library.cuTensorMapEncodeIm2col
 
@@ -81,6 +86,12 @@ class DriverFunctions:
         state = ctypes.c_int(0)
         status = self._is_capturing(ctypes.c_void_p(stream), ctypes.byref(state))
         return bool(status or state.value)
+
+    def capture(self, stream: int) -> int:
+        """A number of the capture that work on a stream goes into, which no other capture has; 0 where that is not known."""
+        state, number, left_out = ctypes.c_int(0), ctypes.c_uint64(0), ctypes.c_void_p()
+        status = self._capture_info(ctypes.c_void_p(stream), ctypes.byref(state), ctypes.byref(number), left_out, left_out, left_out)
+        return number.value if not status and state.value == _ACTIVE else 0
 
     def tensor_map_encoder(
         self,

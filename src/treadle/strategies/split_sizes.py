@@ -103,6 +103,14 @@ def reduction_problem(facts: OperationFacts, loop: int, sizes: Sizes) -> SplitRe
     return SplitReduction(axes, view.reduction_dims[loop], total, partial)
 
 
+def whole_step(facts: OperationFacts, spec: TargetSpec) -> int:
+    """What parts of a contraction of known sizes are multiples of where its fastest forms are to take them; 1 of all else."""
+    kind, sizes = facts.computation, [size for size in facts.sizes if size is not None]
+    if not isinstance(kind, Contraction) or kind.image >= 0 or len(sizes) < len(facts.sizes):
+        return 1
+    return contraction_problem(facts, kind, sizes, spec).step(spec)
+
+
 def _parts(facts: OperationFacts, loop: int, sizes: Sizes, spec: TargetSpec, *, whole_stages: bool = False) -> Parts | None:
     """The parts of a reduction of so long loops along one of them, None where it had better stay whole."""
     if isinstance(facts.computation, Contraction):

@@ -46,5 +46,5 @@ def compiled(
         return with_eager(gm, example_inputs, settings)
     from treadle.torch.inductor import inductor
 
-    with nullcontext() if settings.target == "sim" else programs.expected():
+    with nullcontext() if settings.target == "sim" else programs.expected(settings.target):
         return inductor(gm, example_inputs, mode, {**options, "post_grad_custom_pre_pass": TakeRegions(settings)})

@@ -77,18 +77,24 @@ def _compiled(recipe: Recipe) -> "Program | str":
 
 
 @contextmanager
-def expected() -> "Generator[None]":
-    """While a graph is compiled: processes get ready to compile regions while PyTorch traces. Not where PyTorch's cache holds other graphs
-    with regions: likely it holds this one.
+def expected(target: str) -> "Generator[None]":
+    """While a graph is compiled: processes get ready to compile regions for a target while PyTorch traces. Not where PyTorch's cache holds
+    other graphs with regions: likely it holds this one.
     """
     if not apart.is_worthwhile() or folder().exists():
         yield
         return
-    apart.COMPILERS.prepare(_READY)
+    with suppress(TreadleError):  # no device, or no such target: regions will say so
+        apart.COMPILERS.prepare(_READY, _architecture(target))
     try:
         yield
     finally:
         apart.COMPILERS.spare()
+
+
+def _architecture(target: str) -> str:
+    """The device's for "auto". Raises TreadleError where there is none."""
+    return driver.target_of_device("auto") if target == "auto" else target
 
 
 def begin(recipe: Recipe) -> None:
@@ -97,7 +103,7 @@ def begin(recipe: Recipe) -> None:
     if digest in _programs or digest in _refused or digest in _begun or recipe.target == "sim" or not apart.is_worthwhile():
         return
     with suppress(TreadleError):  # no device: `build` says so
-        target = driver.target_of_device("auto") if recipe.target == "auto" else recipe.target
+        target = _architecture(recipe.target)
         if not is_extended() and not driver.is_kept(recipe.text, target, recipe.options):
             _begun[digest] = apart.COMPILERS.begin(recipe.text, target, recipe.options)
 

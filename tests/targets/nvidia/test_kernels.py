@@ -13,10 +13,11 @@ from treadle.artifact import TensorMap
 from treadle.dialects.tile import CopyOp, KernelOp
 from treadle.errors import InternalError, KernelRejected
 from treadle.ir.dialects import builtin
-from treadle.layout.fragments import tile_fragment, wgmma_accumulator
+from treadle.layout.fragments import tile_fragment
 from treadle.layout.shared_layout import SharedLayout, row_major, swizzled
 from treadle.layout.tile_layout import blocked
 from treadle.machine import target_spec
+from treadle.machine.fragments import wgmma_accumulator
 from treadle.options import CompileOptions
 from treadle.plan.expr import symbol
 from treadle.targets.interface import CompiledKernel, ExpectedFacts, IndexParam, PointerParam, TensorMapParam

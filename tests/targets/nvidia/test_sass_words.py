@@ -10,6 +10,7 @@ from targets.tile_kernels import fma_matmul, softmax, vector_add, wgmma_matmul
 
 from treadle import driver
 from treadle.bench import families
+from treadle.bench.suite import find
 from treadle.dialects.tile import KernelOp
 from treadle.errors import KernelRejected
 from treadle.ir.dialects import builtin
@@ -93,6 +94,14 @@ def test_findings_and_unknown_codes_are_disassembled(monkeypatch: pytest.MonkeyP
             audit.audited_counts(emitted, RESOURCES, (), binary, "")
 
 
+def test_spills_are_ptxas_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next candidate is compiled at once, without half a second for the disassembly of one that is thrown away."""
+    monkeypatch.setattr(audit, "disassemble_cubin", never)
+    kernel = compiled(KERNELS["wgmma"]())
+    with pytest.raises(KernelRejected, match=r"registers do not hold the tile .*16 bytes stored"):
+        audit.audited_counts(kernel.emitted, replace(RESOURCES, spill_store_bytes=16), (), kernel.binary, "")
+
+
 def test_what_is_no_cubin() -> None:
     assert decode(b"", "k") is None
     assert decode(b"\x7fELF\x01\x01", "k") is None
@@ -133,6 +142,13 @@ func.func @matmul(%a: tensor<{m}x{k}xf16>, %b: tensor<{k}x{n}xf16>) -> tensor<{m
 """
 
 
+def named(name: str) -> str:
+    """The text of a workload that its name says."""
+    workload = find(name)
+    assert workload is not None
+    return workload.text
+
+
 PROGRAMS = {
     "two widths with deferred stores": lambda: families.matmul("case", "case", 4096, 4096, 4096, "bf16").text,
     "ping-pong": lambda: families.matmul("case", "case", 2048, 2048, 2048, "bf16").text,
@@ -142,6 +158,12 @@ PROGRAMS = {
     "rows": lambda: (EXAMPLES / "softmax.mlir").read_text(),
     "epilogue": lambda: (EXAMPLES / "linear_bias_gelu.mlir").read_text(),
     "doubles": lambda: float64_exp(1000),
+    "parts merged in a cluster": lambda: families.matmul("case", "case", 128, 896, 8192, "bf16").text,
+    "64-bit arithmetic of uniform registers": lambda: named("gemm-bf16-nt-7864x104x184"),
+    "a convolution that gathers": lambda: named("conv-bf16-1x52x41x352-160-k5"),
+    "branches around shuffles": lambda: named("gemm-bf16-tn-192x2292x13597-gelu"),
+    "a small batch": lambda: named("gemm-bf16-nn-35x453x41x304"),
+    "the transposed product": lambda: named("gemm-f16-tt-2744x312x4280"),
 }
 
 

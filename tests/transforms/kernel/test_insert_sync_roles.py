@@ -137,7 +137,7 @@ def test_slots_that_threads_copy_are_handed_over_late(steps: int, slots: int, la
     assert prove(made).is_proven
     pending = [op.pending.value.data for op in made.walk() if isinstance(op, sync.WaitOp) and op.queue.data == "cp_async"]
     assert pending == ([min(lag, slots - 1), 0] if slots > 1 else [0])
-    assert not any(isinstance(op, sync.FenceOp) for op in made.walk()), "threads read the slots: a fence would wait for what is under way"
+    assert not any(isinstance(op, sync.FenceOp) for op in made.walk()), "threads read the slots: a fence would wait for what is in flight"
     a = np.arange(448 * 64).reshape(448, 64) % 61
     for report in (simulate(made, [a.astype(np.float16), np.zeros((448, 64), np.float16)], mode=m, seed=3) for m in ("late", "random")):
         assert report.ok, report

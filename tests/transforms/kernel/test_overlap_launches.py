@@ -2,18 +2,20 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from treadle import driver
+from treadle.bench.named_shapes import named_workload
 from treadle.bench.texts import Function
 from treadle.driver.lowering import Lowered, lower
 from treadle.driver.sources import Source
 from treadle.options import CompileOptions
 from treadle.runtime.invocation import InvocationPlan
 
-OVERLAPPING = CompileOptions(overlap_launches=True)
+OVERLAPPING = CompileOptions(overlap_launches="always")
 WAIT, RELEASE = "griddepcontrol.wait;", "griddepcontrol.launch_dependents;"
 
 
@@ -80,3 +82,20 @@ def test_the_simulator_takes_no_notice() -> None:
     source = text(2, 24).replace("bf16", "f32")
     plain, overlapping = (driver.compile(source, target="sim", options=o)(*arrays) for o in (CompileOptions(), OVERLAPPING))
     assert np.array_equal(plain[0], overlapping[0])
+
+
+def product(name: str, options: CompileOptions, target: str = "sm_90a") -> str:
+    """The schedule of a workload of the benchmark."""
+    workload = named_workload(name)
+    assert workload is not None
+    return lower(Source(workload.text, "product.mlir"), target, options, None, texts=True).stages["schedule"]
+
+
+def test_a_merge_and_its_parts_overlap_unasked() -> None:
+    name = "gemm-bf16-nn-90x200x9000"
+    asked = CompileOptions(split_reduction="12")
+    assert product(name, asked).count("overlaps") == 2
+    assert product(name, replace(asked, overlap_launches="never")).count("overlaps") == 0
+    assert product(name, asked, "gfx942").count("overlaps") == 0
+    # Nothing else does: the second product reads the first one's result as well.
+    assert lowered(3, options=CompileOptions()).stages["schedule"].count("overlaps") == 0

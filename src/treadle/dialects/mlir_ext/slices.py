@@ -19,7 +19,6 @@ from treadle.ir.core import (
     Operation,
     SSAValue,
     VerifyException,
-    get_dynamic_index_list,
     irdl_op_definition,
     operand_def,
     prop_def,
@@ -80,24 +79,6 @@ def verify_slice(
 
 class SliceOpMixin(IRDLOperation):
     """Offsets, sizes and strides of a slice op as lists of ints and index values."""
-
-    @property
-    def mixed_offsets(self) -> list[Extent]:
-        """First element of each dimension."""
-        op = cast("ParallelInsertSliceOp", self)  # every slice op has these fields
-        return get_dynamic_index_list(op.static_offsets.get_values(), op.offsets, DYNAMIC_INDEX)
-
-    @property
-    def mixed_sizes(self) -> list[Extent]:
-        """Number of elements of each dimension."""
-        op = cast("ParallelInsertSliceOp", self)
-        return get_dynamic_index_list(op.static_sizes.get_values(), op.sizes, DYNAMIC_INDEX)
-
-    @property
-    def mixed_strides(self) -> list[Extent]:
-        """Distance between elements of each dimension."""
-        op = cast("ParallelInsertSliceOp", self)
-        return get_dynamic_index_list(op.static_strides.get_values(), op.strides, DYNAMIC_INDEX)
 
     def verify_access(self, whole: Attribute, part: Attribute, part_name: str) -> None:
         """Check the dynamic lists and the types on both sides."""

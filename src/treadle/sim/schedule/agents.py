@@ -125,6 +125,13 @@ class Team:
         join(gathered, clock)
         return self._clocks.pop((barrier, min(counts))) if min(counts) > before else None
 
+    def is_early(self, barrier: Mbarrier, warp: int) -> bool:
+        """Whether a warp's next arrival would be counted into a phase before its own: those it has made for arrivals of the team that are
+        still to come are all that the phase lacks.
+        """
+        counts = self._arrivals.get(barrier)
+        return counts is not None and self.is_group and counts[warp] - min(counts) >= barrier.missing
+
 
 class Agent:
     """One warp, number `warp` of its team. The first one is the `leader`, which executes what one thread executes.

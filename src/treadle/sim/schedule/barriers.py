@@ -93,6 +93,11 @@ class Mbarrier:
         self._done: Clock = {}
         self._waits: dict[int, list[tuple[Component, int]]] = {}
 
+    @property
+    def missing(self) -> int:
+        """Arrivals that the phase still lacks."""
+        return self._missing
+
     def arrive(self, clock: Clock, byte_count: int = 0) -> str:
         """One arrival that announces bytes; what is wrong with it."""
         if self._missing == 0:

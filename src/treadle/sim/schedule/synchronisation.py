@@ -142,6 +142,8 @@ def _arrive(op: sync.ArriveOp, slots: Slots) -> Step:
     def run(agent: Agent) -> None:
         agent.flush()
         for workgroup, found in agent.reached(op, _one(agent.frame[barrier]), ranks):
+            if agent.team.is_early(found, agent.warp):
+                agent.world.findings.misuse(op, agent.name, f"{found.name}: an arrival counts for the phase before the one it belongs to")
             clock = agent.team.arrive(found, agent.warp, agent.clock)
             if clock is not None:
                 if workgroup is not agent.workgroup:

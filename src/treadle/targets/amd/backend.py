@@ -1,7 +1,6 @@
 """The backend of AMD architectures: hooks over simt, LLVM to assembly and object, the linker to a code object, audit."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from treadle.codegen.worker import LlvmJob, compile_many
 from treadle.dialects.tile import KernelOp
@@ -13,6 +12,7 @@ from treadle.targets.amd.assembly import kernel_names, parse
 from treadle.targets.amd.audit import audit, violations
 from treadle.targets.amd.hooks import AmdHooks
 from treadle.targets.amd.metadata import foreign_metadata, read_metadata
+from treadle.targets.amd.register_use import BUSY, GAIN, held_otherwise, in_more_waves
 from treadle.targets.amd.steady_loop import loop_report
 from treadle.targets.amd.toolchain import link_amdgpu
 from treadle.targets.interface import CompiledKernel, EmittedKernel, KernelFacts
@@ -23,27 +23,6 @@ from treadle.targets.simt.kernel import emit_kernel
 OPT_LEVEL = 3
 
 _REGISTER_BYTES = 4
-
-
-_ACCUMULATORS_ALIKE = '"amdgpu-agpr-alloc"="0" '
-_FEWEST_REGISTERS = '"amdgpu-sched-strategy"="iterative-minreg" '
-_ONE_FILE = 256
-"""Registers of a thread that one file holds."""
-_FIRST_ATTRIBUTE = '"amdgpu-flat-work-group-size"'
-
-
-def held_otherwise(emitted: EmittedKernel, spec: TargetSpec) -> EmittedKernel | None:
-    """A kernel that registers may hold where they do not; None where nothing multiplies, or it is that kernel already.
-
-    Where accumulators have a file of their own, registers become one file to the allocator: which way a tile fits depends on what stands
-    around the loop: conversions of results want the one, more operands the other. Elsewhere code is scheduled for the fewest registers:
-    LLVM's usual way interleaves the conversions of a whole tile, which takes a third more; the fences keep the loop as it is.
-    """
-    more = _ACCUMULATORS_ALIKE if spec.max_registers_per_thread > _ONE_FILE else _FEWEST_REGISTERS
-    text = emitted.llvm_text
-    if not emitted.expected.matrix_instructions or more.strip() in text:
-        return None
-    return replace(emitted, llvm_text=text.replace(_FIRST_ATTRIBUTE, more + _FIRST_ATTRIBUTE))
 
 
 def _jobs(emitted: EmittedKernel) -> tuple[LlvmJob, LlvmJob]:
@@ -72,17 +51,32 @@ class AmdBackend:
         return [self._finish_or_again(one, results[2 * i], results[2 * i + 1]) for i, one in enumerate(emitted)]
 
     def _finish_or_again(self, emitted: EmittedKernel, assembly: str | bytes, object_file: str | bytes) -> CompiledKernel:
-        """A finished kernel; where registers do not hold it, as they do hold it."""
-        other = held_otherwise(emitted, self.spec) if isinstance(assembly, str) and self._spills(emitted, assembly) else None
-        if other is None:
+        """A finished kernel; where its registers are held better in another way, that one."""
+        other = self._other(emitted, assembly) if isinstance(assembly, str) else None
+        if other is None or not isinstance(assembly, str):
             return self._finish(emitted, assembly, object_file)
         try:
             again, object_again = compile_many(_jobs(other))
         except InternalError:  # LLVM's unusual ways may fail where its usual one does not
             return self._finish(emitted, assembly, object_file)
-        if not isinstance(again, str) or self._spills(other, again):
+        if not isinstance(again, str) or not self._is_better(emitted, assembly, other, again):
             return self._finish(emitted, assembly, object_file)
         return self._finish(other, again, object_again)
+
+    def _other(self, emitted: EmittedKernel, assembly: str) -> EmittedKernel | None:
+        """A kernel whose registers are held in another way, where that is worth a try."""
+        if self._spills(emitted, assembly):
+            return held_otherwise(emitted, self.spec)
+        other = in_more_waves(emitted, self.spec, read_metadata(assembly, emitted.symbol))
+        report = None if other is None else self._report(emitted, assembly)
+        return None if report is None or report.matrix_share > BUSY else other
+
+    def _is_better(self, emitted: EmittedKernel, assembly: str, other: EmittedKernel, again: str) -> bool:
+        """Whether the other way of `_other` is to be taken."""
+        if self._spills(emitted, assembly) or self._spills(other, again):
+            return not self._spills(other, again)
+        before, after = self._report(emitted, assembly), self._report(other, again)
+        return before is not None and after is not None and not after.broken and after.matrix_share > GAIN * before.matrix_share
 
     @staticmethod
     def _spills(emitted: EmittedKernel, assembly: str) -> bool:
@@ -93,9 +87,13 @@ class AmdBackend:
         """What the loop of a kernel costs; see `ReportsLoops`."""
         emitted = self.emit(kernel)
         assembly = self._assembly(emitted)
-        other = held_otherwise(emitted, self.spec) if self._spills(emitted, assembly) else None
-        if other is not None and not self._spills(other, again := self._assembly(other)):
-            assembly = again
+        if (other := self._other(emitted, assembly)) is not None:
+            again = self._assembly(other)
+            if self._is_better(emitted, assembly, other, again):
+                emitted, assembly = other, again
+        return self._report(emitted, assembly)
+
+    def _report(self, emitted: EmittedKernel, assembly: str) -> LoopReport | None:
         listing = parse(assembly, emitted.symbol, emitted.expected.sources)
         metadata = read_metadata(assembly, emitted.symbol)
         broken = [v.rule for v in violations(listing, emitted)]

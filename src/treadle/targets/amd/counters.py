@@ -22,7 +22,7 @@ from treadle.targets.amd.flow import Ages, natural_loops, replay
 Kind = Literal["load", "store", "copy", "local_load", "local_store", "lane", "matrix", "barrier"]
 Counter = Literal["vector", "vector_store", "local"]
 Flight = Literal["in flight", "used", "not", "unknown"]
-"""What the schedule says of an access at an instruction: under way; used there; neither; nothing."""
+"""What the schedule says of an access at an instruction: in flight; used there; neither; nothing."""
 
 RETIRED = 64
 """An age that no counter reaches: the wait for it is over."""

@@ -1,6 +1,6 @@
 """`tile.contract` by MFMA (CDNA) and WMMA (RDNA3, RDNA4): the intrinsic of every row, and the instructions of a tile.
 
-A warp's tile is a grid of instructions. Operands come from registers in the order of the instruction's fragment (layout/fragments.py);
+A warp's tile is a grid of instructions. Operands come from registers in the order of the instruction's fragment (machine/fragments.py);
 accumulators stay whole vectors from one instruction to the next, so that register allocation has nothing to copy.
 """
 

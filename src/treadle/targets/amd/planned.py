@@ -58,8 +58,10 @@ class _State:
 
     def reading(self, op: Operation) -> "_State":
         """After an operation that reads its operands."""
-        read = set(op.operands)
-        used = self.used.union(*(lines for v, lines in self.loads.items() if v in read))
+        read = self.loads.keys() & set(op.operands)
+        if not read:
+            return self
+        used = self.used.union(*(self.loads[value] for value in read))
         return replace(self, loads={v: lines for v, lines in self.loads.items() if v not in read}, used=used)
 
 
@@ -100,7 +102,7 @@ class _Walk(StructuredFlow[_State]):
             found = tuple(sorted(ahead)), tuple(sorted(pending))
             stage, used = stage_point(op, self.lines), tuple(sorted(state.used))
             self.points[op] = SchedulePoint(line, kind, self._loops(op), *found, stage=stage, used=used)
-        return replace(state, used=frozenset())
+        return replace(state, used=frozenset()) if state.used else state
 
     def _flushes(self, op: Operation) -> bool:
         """Whether nothing that a warp has done to shared memory is pending behind an operation."""

@@ -1,6 +1,9 @@
 """Instructions that one thread of a group issues, gathered so that neighbours share one branch.
 
-It is the same thread for copies, for what commits and waits for them, and for announcements of bytes: the first of the executing group.
+It is the same thread for copies, for what commits and waits for them, and for announcements of bytes: the first of the executing group, or
+in roles that copy, one of its first warp that the hardware elects, of all threads of a warp always the same. Where a comparison chooses it,
+the assembler puts a loop that elects around each copy, since it does not know that one thread is left; beside matrix instructions it keeps
+their descriptors in uniform registers only so.
 """
 
 from treadle.codegen.llvm_text import Value, bit_width
@@ -8,14 +11,16 @@ from treadle.ir.core import Operation
 from treadle.targets.simt.context import KernelContext
 
 _OPERATIONS = frozenset({"tile.copy", "tile.copy_out", "sync.mbarrier_expect"})
-_QUIET = frozenset({"pipe.slot", "sync.mbarrier_slot", "pipe.group_id", "tile.view"})  # they compute addresses and touch nothing
+# They compute addresses and touch nothing.
+_QUIET = frozenset({"pipe.slot", "pipe.part", "sync.mbarrier_slot", "pipe.group_id", "pipe.cluster_rank", "tile.view"})
 STORE_QUEUE = "bulk_store"
 
 
 class Elected:
-    """What is to be issued at the next flush."""
+    """What is to be issued at the next flush. `votes`: the hardware elects the thread that does."""
 
     def __init__(self) -> None:
+        self.votes = False
         self._lines: list[str] = []
         self._constraints: list[str] = []
         self._arguments: list[Value] = []
@@ -40,7 +45,10 @@ class Elected:
             return
         chosen = self.operand(ctx.thread)
         body = "\n".join(self._lines)
-        text = f"{{ .reg .pred p;\nsetp.ne.u32 p, {chosen}, 0;\n@p bra DONE;\n{body}\nDONE: }}"
+        first = f"setp.ne.u32 p, {chosen}, 0;\n@p bra DONE;"
+        if self.votes:
+            first = f"setp.ge.u32 p, {chosen}, {ctx.lanes};\n@p bra DONE;\nelect.sync _|p, {(1 << ctx.lanes) - 1:#x};\n@!p bra DONE;"
+        text = f"{{ .reg .pred p;\n{first}\n{body}\nDONE: }}"
         constraints = ",".join([*self._constraints, "~{memory}"])
         arguments, self._lines, self._constraints, self._arguments = self._arguments, [], [], []
         ctx.b.asm(text, constraints, arguments)

@@ -219,6 +219,7 @@ class NvidiaHooks(SimtHooks):
 
     def begin_role(self, ctx: KernelContext, role: Role) -> None:
         role_registers.move(ctx, role, self.spec)
+        self._elected.votes = not any(isinstance(op, ContractOp) for op in role.operations())
 
     def fence(self, b: Builder, proxy: str) -> None:
         if proxy not in _PROXY_FENCES:

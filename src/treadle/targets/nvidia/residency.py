@@ -1,7 +1,7 @@
 """How many workgroups a kernel asks to share a unit: ptxas keeps to as many registers as they leave each thread.
 
-Left to itself ptxas takes what one workgroup may have: it brings all loads of a row forward, and few rows are under way. Kernels whose
-warps wait for each other at barriers while they hold a row's tile live by rows under way.
+Left to itself ptxas takes what one workgroup may have: it brings all loads of a row forward, and few rows are in flight. Kernels whose
+warps wait for each other at barriers while they hold a row's tile live by rows in flight.
 """
 
 from treadle.dialects import pipe, sync, tile

@@ -123,7 +123,7 @@ def parse(sass: str) -> list[Instruction]:
         guard, mnemonic, suffix, operands = match.groups()
         target = _TARGET.search(operands)
         goes = labels.get(target.group(1)) if target is not None and mnemonic in ("BRA", "JMP") else None
-        conditional = bool(guard) or ".U" in suffix or (bool(re.search(r"\bU?P\d", operands)) and mnemonic == "BRA")
+        conditional = bool(guard) or ".U" in suffix or ".DIV" in suffix or (bool(re.search(r"\bU?P\d", operands)) and mnemonic == "BRA")
         made.append(Instruction(mnemonic, suffix, operands, conditional, at, goes))
     return made
 

@@ -27,10 +27,12 @@ _CODES: Final = {
     "CS2R": (0x805,),
     "DEPBAR": (0x91A,),
     "ELECT": (0x82F,),
+    "ENDCOLLECTIVE": (0x91B,),
     "ERRBAR": (0x9AB,),
     "EXIT": (0x94D,),
     "FENCE": (0x3C6,),
     "HGMMA": (0x9F0, 0xDF0),
+    "LD": (0x980,),
     "LDC": (0xB82,),
     "LDG": (0x981,),
     "LDGDEPBAR": (0x9AF,),
@@ -55,13 +57,14 @@ _CODES: Final = {
     "SYNCS": (0x5A7, 0x5B2, 0x9A7),
     "UCGABAR_ARV": (0x9C7,),
     "UCGABAR_WAIT": (0xDC7,),
-    "UIADD3": (0x290, 0x890),
+    "UIADD3": (0x290, 0x297, 0x890),
     "UIMAD": (0x2A4, 0x2A5, 0x4A4, 0x8A4, 0x8A5),
     "UISETP": (0x28C, 0x88C),
     "ULDC": (0xAB9,),
     "ULEA": (0x291, 0x891),
     "ULOP3": (0x292, 0x892),
     "UMOV": (0x882, 0xC82),
+    "UPRMT": (0x896,),
     "USEL": (0x287, 0x887),
     "USETMAXREG": (0x9C8,),
     "USGXT": (0x89A,),
@@ -72,7 +75,8 @@ _CODES: Final = {
     "UTMASTG": (0x3B5,),
     "VOTEU": (0x886,),
     "WARPGROUP": (0x9C5,),
-    "WARPSYNC": (0x948,),
+    "WARPSYNC": (0x348, 0x948),
+    "YIELD": (0x946,),
 }
 _ARITHMETIC: Final = {
     "DADD": (0x029,),
@@ -130,6 +134,7 @@ _NO_VECTOR_REGISTERS: Final = frozenset(
         "CGAERRBAR",
         "DEPBAR",
         "ELECT",
+        "ENDCOLLECTIVE",
         "ERRBAR",
         "EXIT",
         "FENCE",
@@ -143,6 +148,7 @@ _NO_VECTOR_REGISTERS: Final = frozenset(
         "VOTEU",
         "WARPGROUP",
         "WARPSYNC",
+        "YIELD",
         "UCGABAR_ARV",
         "UCGABAR_WAIT",
         "UIADD3",
@@ -152,6 +158,7 @@ _NO_VECTOR_REGISTERS: Final = frozenset(
         "ULEA",
         "ULOP3",
         "UMOV",
+        "UPRMT",
         "USEL",
         "USGXT",
         "USHF",
@@ -164,6 +171,7 @@ _NO_VECTOR_REGISTERS: Final = frozenset(
 _FOUR_REGISTERS: Final = frozenset(("CCTL", "LDC", "SYNCS"))
 _MEMORY: Final = {
     "ATOMG": ((16, 2), (24, 2), (32, 2), (64, 2)),
+    "LD": ((16, 0), (24, 2)),
     "LDG": ((16, 0), (24, 2)),
     "LDGSTS": ((16, 1), (24, 2)),
     "LDL": ((16, 0), (24, 1)),
@@ -181,8 +189,8 @@ _TWO_REGISTERS: Final = frozenset((0x005, 0x025, 0x027, 0x028, 0x029, 0x02A, 0x0
 """Bits 0-8 of the codes with operands of 64 bits, or with either size."""
 _COMPARISONS: Final = frozenset(("DSETP", "FSETP", "ISETP"))
 _OPERATION: Final = 0x1FF
-_NUMBERED_BAR: Final = 0x51D
-"""A barrier whose number is in a register."""
+_ONE_OPERAND: Final = {0x51D: 32, 0x348: 24}
+"""Where a barrier has its number in a register, and a meeting of a warp's threads names them in one."""
 _ZERO_REGISTER: Final = 0xFF
 _BELOW_SCHEDULING: Final = (1 << 41) - 1
 _CTA_MEMBAR: Final = 0x8000
@@ -257,8 +265,8 @@ class Word:
     def registers(self) -> set[int]:
         """The vector registers it may touch."""
         low, code = self.low, self.low & 0xFFF
-        if code == _NUMBERED_BAR:
-            return {low >> 32 & 0xFF}
+        if (at := _ONE_OPERAND.get(code)) is not None:
+            return {low >> at & 0xFF}
         if self.mnemonic in _NO_VECTOR_REGISTERS:
             return set()
         if (named := _SHARED_BARRIERS.get(code) or _MEMORY.get(self.mnemonic)) is not None:

@@ -14,9 +14,9 @@ from treadle.errors import InternalError
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import scf
 from treadle.layout.bits import pack
-from treadle.layout.fragments import wgmma_accumulator
 from treadle.layout.tile_layout import TileLayout
 from treadle.machine import MatrixInstruction
+from treadle.machine.fragments import wgmma_accumulator
 from treadle.records import dataclass
 from treadle.targets.nvidia.register_operand import register_operand
 from treadle.targets.nvidia.swizzle import SwizzledRows, recognise

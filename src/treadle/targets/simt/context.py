@@ -5,7 +5,6 @@ from contextlib import contextmanager
 
 from treadle.codegen.llvm_text import I32, I64, Builder, Module, Value, i32, integer, vector_shape
 from treadle.dialects.agents import reads_index
-from treadle.dialects.global_arrays import accessed_pointers
 from treadle.dialects.sync import MbarrierType
 from treadle.dialects.tile import KernelOp, LoadOp, ViewOp, layout_of, tile_type
 from treadle.errors import InternalError
@@ -79,7 +78,7 @@ class KernelContext:
     its number. `shared` is the base of shared memory. `retired`: the tiles that the wait being emitted makes ready; `released`: the
     contractions that have read their registers then, which are `held` until there. `accumulate`: for a
     loop's accumulator that starts as zero, whether a trip adds to it (i1) or begins it. `lines`: of the line table, by emitted operation.
-    `index_type`: what an `index` is.
+    `index_type`: what an `index` is. `written`: the pointers that the kernel writes through.
     """
 
     thread: Value
@@ -89,9 +88,9 @@ class KernelContext:
     group: Value = i32(0)
     parameters: dict[str, Value]
 
-    def __init__(self, kernel: KernelOp, hooks: SimtHooks, module: Module, builder: Builder) -> None:
+    def __init__(self, kernel: KernelOp, hooks: SimtHooks, module: Module, builder: Builder, written: frozenset[SSAValue]) -> None:
         self.kernel = kernel
-        _, self.written = accessed_pointers(kernel)
+        self.written = written
         self.hooks = hooks
         self.module = module
         self.b = builder

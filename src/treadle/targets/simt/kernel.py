@@ -10,7 +10,7 @@ from treadle.dialects.effects import HasEffects
 from treadle.dialects.global_arrays import accessed_pointers
 from treadle.dialects.tile_attributes import PointerType
 from treadle.errors import UNSUPPORTED, InternalError, TreadleError
-from treadle.ir.core import Block, Operation
+from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import arith, scf
 from treadle.ir.locations import location_of
 from treadle.targets.interface import EmittedKernel, IndexParam, Param, PointerParam
@@ -64,12 +64,13 @@ class KernelEmitter:
         if self.kernel.group_count() != 1:
             raise InternalError(f"kernel {self.symbol} has {self.kernel.group_count()} groups and no roles")
         threads = self.kernel.num_warps.value.data * self.hooks.spec.subgroup_size
-        parameters = self._parameters()
+        _, written = accessed_pointers(self.kernel)
+        parameters = self._parameters(written)
         function = self.module.function(
             self.symbol, parameters, convention=self.hooks.calling_convention, attributes=self.hooks.function_attributes(threads)
         )
         b = Builder(function, FAST_MATH)
-        ctx = self.ctx = KernelContext(self.kernel, self.hooks, self.module, b)
+        ctx = self.ctx = KernelContext(self.kernel, self.hooks, self.module, b, written)
         ctx.parameters = {parameter.name: value for parameter, value in zip(parameters, function.parameters, strict=True)}
         for argument, value in zip(self.kernel.body.block.args, function.parameters, strict=False):
             ctx.bind(argument, value)
@@ -97,11 +98,10 @@ class KernelEmitter:
             overlaps=self.kernel.overlaps is not None,
         )
 
-    def _parameters(self) -> list[Parameter]:
+    def _parameters(self, written: frozenset[SSAValue]) -> list[Parameter]:
         aligns = iter(tile.ints(self.kernel.arg_align))
         inputs = len(tile.ints(self.kernel.arg_align)) - self.kernel.output_count.value.data
         found: list[Parameter] = []
-        _, written = accessed_pointers(self.kernel)
         for index, argument in enumerate(self.kernel.body.block.args):
             if isinstance(argument.type, PointerType):
                 # Inputs may alias each other and outputs alias nothing, so all are noalias in LLVM's sense.

@@ -1,5 +1,7 @@
 """MLIR element types as LLVM types: in registers and in memory."""
 
+from functools import lru_cache
+
 from treadle.codegen.llvm_text import BF16, F16, F32, F64, I8, I32, bit_width, vector
 from treadle.errors import InternalError
 from treadle.ir.core import Attribute
@@ -10,6 +12,7 @@ I32_BITS = 8 * WORD_BYTES
 _FLOATS = {"f16": F16, "bf16": BF16, "f32": F32, "f64": F64, "tf32": F32}
 
 
+@lru_cache(maxsize=256)
 def type_name(element: Attribute) -> str:
     """MLIR's spelling of an element type: "f16", "i32", "f8E4M3FN", "index"."""
     return str(element)

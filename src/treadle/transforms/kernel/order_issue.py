@@ -7,12 +7,14 @@ Matrix instructions: an independent one moves up to where the last was issued.
 D1 = a b; f(D1); D2 = c d; g(D2) becomes D1 = a b; D2 = c d; f(D1); g(D2): insert-sync then waits for the first group alone before f, which
 overlaps the second. Both accumulators are alive together then, so it is done only where the registers suffice.
 
-Loads, and arithmetic on them (the scales of a step's accumulators), move down behind the matrix instructions of their role that do not
-read them. They run under the instructions then. Ahead of them they would be waited for, for insert-sync makes the instructions wait for
-their operands, and no assembler moves anything across that.
+Loads, and arithmetic on them or on those of the step before (the scales of a step's accumulators), move down behind the matrix
+instructions of their role that do not read them. They run under the instructions then. Ahead of them they would be waited for, for
+insert-sync makes the instructions wait for their operands, and no assembler moves anything across that.
 
 Bulk stores: one moves down behind the local stores of the next, so that one fence, one barrier and one group serve both.
 """
+
+from collections.abc import Iterator
 
 from treadle.analysis.element_bytes import element_bytes, tile_bytes
 from treadle.analysis.shared_accesses import shared_accesses
@@ -21,6 +23,7 @@ from treadle.analysis.synchronisation.operations import is_arithmetic, is_cheap,
 from treadle.dialects import pipe, tile
 from treadle.dialects.stages import WARP_PIPELINED
 from treadle.ir.core import Block, Operation, SSAValue
+from treadle.ir.dialects import scf
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
@@ -104,7 +107,7 @@ def scale_late(kernel: tile.KernelOp, spec: TargetSpec) -> None:
 
 def _move_down(block: Block, spec: TargetSpec) -> None:
     """Move what stands ahead of the first matrix instructions of a block; stores keep it behind themselves, and in front of them."""
-    loaded: set[SSAValue] = set()
+    loaded = set(_loaded_before(block))
     waiting: list[Operation] = []
     staying: list[Operation] = []
     anchor: Operation | None = None
@@ -129,6 +132,14 @@ def _move_down(block: Block, spec: TargetSpec) -> None:
         else:
             op.detach()
             block.insert_op_after(op, anchor)
+
+
+def _loaded_before(block: Block) -> Iterator[SSAValue]:
+    """What the step before has loaded for this one of a loop (see load-ahead)."""
+    if isinstance(block.parent_op(), scf.ForOp) and isinstance(block.last_op, scf.YieldOp):
+        for carried, following in zip(block.args[1:], block.last_op.operands, strict=True):
+            if isinstance(following.owner, tile.LoadOp):
+                yield carried
 
 
 def batch_stores(kernel: tile.KernelOp, spec: TargetSpec) -> None:

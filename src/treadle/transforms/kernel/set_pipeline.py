@@ -136,7 +136,7 @@ def _ring_without_roles(kernel: tile.KernelOp) -> int:
 
 def loads_two_ahead(kernel: tile.KernelOp, loop: scf.ForOp, registers: int, by_memory: int, spec: TargetSpec) -> bool:
     """Whether loads are to run two steps ahead of their stores, not one: where the steps of all workgroups on a unit do not cover a load's
-    latency well, and registers hold what is under way for as many workgroups as before.
+    latency well, and registers hold what is in flight for as many workgroups as before.
 
     `registers`: of a thread, with loads one step ahead; `by_memory`: workgroups on a unit by shared memory.
     """

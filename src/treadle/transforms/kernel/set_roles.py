@@ -10,7 +10,7 @@ The shape of the kernels (a ring of mbarriers, a producer warp, register realloc
 
 from treadle import remarks
 from treadle.analysis.divisibility import constant_value
-from treadle.dialects import tile
+from treadle.dialects import pipe, tile
 from treadle.dialects.role_plan import RolePlan, RolePlanAttr
 from treadle.errors import InternalError, KernelRejected
 from treadle.ir.dialects import scf
@@ -75,7 +75,7 @@ def role_plan(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[RolePlan, list[s
         )
     plan = fitting_plan(kernel, wanted, spec)
     if not all(through_registers(copy, spec) for copy in threads_copies(kernel)):
-        # Half of the ring is under way, half is there: consumers never wait for a copy that was issued last.
+        # Half of the ring is in flight, half is there: consumers never wait for a copy that was issued last.
         plan = plan._replace(fills_in_flight=plan.num_stages // 2)
     if plan.num_stages < 2:  # the slot that a step keeps is the one that the next step waits for
         plan = plan._replace(steps_in_flight=0)
@@ -94,6 +94,8 @@ def chain_plan(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[RolePlan | None
     without = {"ping-pong": asked.ping_pong > 1, "deferred stores": asked.deferred_store, "clusters": asked.cluster > 1}
     producer, consumer = _shared_registers(kernel, spec)
     plan = RolePlan(wanted, 1, _chained_steps(kernel, asked.workgroups, consumer, spec), producer, consumer, asked.workgroups)
+    if kernel.attributes.pop(pipe.ISSUE_TURNS, None) is not None and plan.steps_in_flight:
+        plan = plan._replace(issue_turns=1)
     stages = fitting_stages(kernel, plan, spec)
     cut = [f"no {name}: contractions read each other's results" for name, is_asked in without.items() if is_asked]
     if 0 < stages < wanted:
@@ -135,9 +137,12 @@ def _registers(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[int, int]:
     moves = spec.register_moves
     if moves is None:
         return 0, 0
+    producer, consumer = moves.index_split if kernel.symbol_names() else moves.split
     if copies := threads_copies(kernel):
-        return moves.shift_split if any(through_registers(copy, spec) for copy in copies) else moves.copy_split
-    return moves.index_split if kernel.symbol_names() else moves.split
+        producer, consumer = moves.shift_split if any(through_registers(copy, spec) for copy in copies) else moves.copy_split
+    computing = num_warps(kernel) * kernel.group_count() * asked_roles(kernel).ping_pong
+    left = (spec.registers_per_unit // spec.subgroup_size - producer * moves.warps) // computing
+    return producer, min(consumer, left // moves.granule * moves.granule)
 
 
 @register_pass

@@ -27,6 +27,7 @@ from treadle.records import dataclass
 from treadle.remarks import emit
 from treadle.strategies import strategies_for
 from treadle.strategies.facts import OperationFacts, shape_of
+from treadle.strategies.split_sizes import whole_step
 from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import generics
 from treadle.transforms.tensor.split_requests import OFF, check_asked, even_split, facts_of
@@ -76,13 +77,13 @@ class SetSplitReductionPass(FunctionPass):
         for op in generics(function):
             facts = facts_of(op, self.f32_precision)
             if SPLIT_REDUCTION in op.attributes:
-                check_asked(op, facts)
+                check_asked(op, facts, 1 if facts is None else whole_step(facts, spec))
             elif facts is not None and self.split != OFF and dispatch.GROUP not in op.attributes and not flow.blocks_of(op):
                 self._decide(op, facts, spec)
 
     def _decide(self, op: Operation, facts: OperationFacts, spec: TargetSpec) -> None:
         if self.split != AUTO:
-            found, who = even_split(facts, int(self.split)), "as asked"
+            found, who = even_split(facts, int(self.split), whole_step(facts, spec)), "as asked"
         else:
             answers = ((strategy.decide(facts, spec), strategy.name) for strategy in strategies_for(SPLIT_REDUCTION))
             found, who = next((answer for answer in answers if answer[0] is not None), (None, ""))

@@ -37,7 +37,7 @@ def collected_elements(op: tensor.FromElementsOp) -> linalg.ops.GenericOp:
 
     def select(emit: Emitter, _: Sequence[SSAValue]) -> SSAValue:
         found, place = op.elements[-1], emit.constant(0)
-        for dim, size in enumerate(shape):  # the row-major number of the element at hand
+        for dim, size in enumerate(shape):  # the row-major number of this element
             scaled = emit.insert(arith.MuliOp(place, emit.constant(size)))
             place = emit.insert(arith.AddiOp(scaled, emit.insert(linalg.ops.IndexOp(dim))))
         for number, scalar in enumerate(op.elements[:-1]):

@@ -26,26 +26,31 @@ def facts_of(op: Operation, f32_precision: str = "ieee") -> OperationFacts | Non
     return OperationFacts(view_of(op), kind, f32_precision)
 
 
-def even_split(facts: OperationFacts, parts: int) -> SplitAttr | None:
-    """So many parts along the longest loop that can be split, of convolutions along all as one; None where there is none."""
+def even_split(facts: OperationFacts, parts: int, step: int = 1) -> SplitAttr | None:
+    """So many parts along the longest loop that can be split, of convolutions along all as one; None where there is none. `step`: what
+    they had better be multiples of, where there are as many of it.
+    """
     if facts.shared_operand is not None:
         return SplitAttr(SplitPlan((SplitLoop(ALL_LOOPS, str(parts)),)))
     if not facts.is_separable or not facts.splittable:
         return None
     dims = facts.view.reduction_dims
     loop = max(facts.splittable, key=lambda number: facts.sizes[dims[number]] or 1 << 30)
-    return SplitAttr(SplitPlan((SplitLoop(loop, str(parts)),)))
+    whole = step if (facts.sizes[dims[loop]] or 0) >= parts * step else 1
+    return SplitAttr(SplitPlan((SplitLoop(loop, str(parts), whole),)))
 
 
-def check_asked(op: Operation, facts: OperationFacts | None) -> None:
-    """Bring what a user wrote into the attribute's form. Raises `TreadleError` TR308 for what cannot be followed."""
+def check_asked(op: Operation, facts: OperationFacts | None, step: int = 1) -> None:
+    """Bring what a user wrote into the attribute's form, in steps as of `even_split`. Raises `TreadleError` TR308 for what cannot be
+    followed.
+    """
     asked = op.attributes[SPLIT_REDUCTION]
     if asked == builtin.StringAttr(OFF):
         return
     if facts is None or not facts.is_separable:
         raise _invalid(op, "it does not join its elements by one associative operation")
     if isinstance(asked, builtin.IntegerAttr):
-        found = even_split(facts, asked.value.data) if asked.value.data > 0 else None
+        found = even_split(facts, asked.value.data, step) if asked.value.data > 0 else None
         if found is None:
             raise _invalid(op, f"it cannot be split into {asked.value.data} parts")
         op.attributes[SPLIT_REDUCTION] = found

@@ -150,7 +150,7 @@ def fitting_plan(kernel: tile.KernelOp, plan: RolePlan, spec: TargetSpec) -> Rol
     """A plan with as many slots of each ring as fit: those that an epilogue needs, then those of the loop, then more of the former.
 
     In ping-pong an epilogue needs all its boxes at once, for the producer that waits for it brings nothing to the others' loop. Else two
-    are enough: one is read while the next is under way.
+    are enough: one is read while the next is in flight.
     """
     boxes = epilogue_boxes(kernel)
     needed = max(1, boxes if plan.ping_pong > 1 else min(PLANNED_EPILOGUE_SLOTS, boxes))

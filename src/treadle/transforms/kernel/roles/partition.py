@@ -286,6 +286,8 @@ class Partition:
         advance(inside, here, firsts)
         body.add_op(scf.YieldOp(*carried_on(values, total), *(here[ring] for ring in rings)))
         loop = scf.ForOp(index.add(low, step), high, step, [*initial, *(slots[ring] for ring in rings)], body)
+        if self.plan.issue_turns:
+            loop.attributes[pipe.ISSUE_TURNS] = IntegerAttr(1, i64)
         index.builder.insert(loop)
         slots.update(zip(rings, loop.results[len(initial) :], strict=True))
         results: list[SSAValue] = [*loop.results[:before]]

@@ -1,7 +1,7 @@
-"""Slots that all threads of a role copy while those of the steps before are still under way: handed over so many steps later.
+"""Slots that all threads of a role copy while those of the steps before are still in flight: handed over so many steps later.
 
 Each step closes a group of copies and waits for the one that is `FILLS_IN_FLIGHT` steps older, whose slot is full then; the last ones are
-waited for behind the loop. So as many slots are under way as hide the memory's latency, in a loop that runs forward only.
+waited for behind the loop. So as many slots are in flight as hide the memory's latency, in a loop that runs forward only.
 """
 
 from treadle.analysis.synchronisation.hand_overs import Visit
@@ -17,7 +17,7 @@ from treadle.transforms.kernel.tiling.index_math import IndexBuilder
 @dataclass(frozen=True, slots=True)
 class LateFill:
     """The fills of a ring of `slots` in a loop: `last` is the last operation of a step's, `slot` the carried number, `lag` how many steps'
-    copies of `queue` are under way.
+    copies of `queue` are in flight.
     """
 
     loop: scf.ForOp
@@ -45,7 +45,7 @@ def late_fill(fill: Visit, last: Operation, slots: int, spec: TargetSpec) -> Lat
 def hand_over_late(fill: LateFill, full: SSAValue, *, crosses_proxies: bool) -> None:
     """Write what each step hands over, and what is left behind the loop. `crosses_proxies`: slots are read through the async proxy.
 
-    A fence waits for all copies of its thread, those under way too: where readers are threads, slots come without.
+    A fence waits for all copies of its thread, those in flight too: where readers are threads, slots come without.
     """
     loop, lag = fill.loop, fill.lag
     ahead = IndexBuilder(Builder(InsertPoint.before(loop)), {})

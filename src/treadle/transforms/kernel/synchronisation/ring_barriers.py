@@ -3,7 +3,7 @@
 Who fills a slot waits until the readers of the round before have handed it back. Bulk copies signal the full barrier themselves, once the
 bytes are announced. Threads that fill a slot, or copies that threads wait for, owe it to its readers from the last write on. Who reads a
 slot waits until it is full, and owes it to who fills it from the last access on. What is owed is handed over by the walk of
-`sync_flow.py`, where the accesses are known to be over. Slots that threads copy while those before are still under way are handed over as
+`sync_flow.py`, where the accesses are known to be over. Slots that threads copy while those before are still in flight are handed over as
 many steps later as the loop says (`late_fills.py`).
 """
 
@@ -21,6 +21,7 @@ from treadle.records import dataclass
 from treadle.transforms.kernel.carried_values import also_yield
 from treadle.transforms.kernel.kernel_ir import insert_after, insert_before
 from treadle.transforms.kernel.synchronisation.announced_copies import announce
+from treadle.transforms.kernel.synchronisation.issue_turns import order_issue
 from treadle.transforms.kernel.synchronisation.late_fills import hand_over_late, late_fill
 from treadle.transforms.kernel.synchronisation.ring_places import RingPlaces, flipped
 from treadle.transforms.kernel.synchronisation.teams import Team, Teams
@@ -70,6 +71,7 @@ def insert_ring_barriers(kernel: tile.KernelOp, spec: TargetSpec) -> Owed:
             waits = _RingBarriers(roles, ring, places, owed, spec).insert()
             unpaced += waits if ring.is_bulk and not _is_paced(ring, rings) else []
         _order_turns(roles, rings, stretches, places)
+        order_issue(roles, places, spec)
         if any(ring.ranks() for ring in rings):
             _meet_peers(roles)
     places.expand(kernel)
@@ -77,6 +79,7 @@ def insert_ring_barriers(kernel: tile.KernelOp, spec: TargetSpec) -> Owed:
     for op in kernel.walk():
         op.attributes.pop(pipe.STEPS_IN_FLIGHT, None)
         op.attributes.pop(pipe.FILLS_IN_FLIGHT, None)
+        op.attributes.pop(pipe.ISSUE_TURNS, None)
     owed.releases[:] = [replace(one, after=places.current(one.after)) for one in owed.releases]
     return owed
 

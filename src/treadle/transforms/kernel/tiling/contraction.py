@@ -17,7 +17,7 @@ from treadle.records import dataclass
 from treadle.transforms.kernel.forms.contraction import ContractionConfig
 from treadle.transforms.kernel.tiling.accumulation import accumulate, accumulate_parts, scale_of
 from treadle.transforms.kernel.tiling.builder import UNIT, Frame, KernelBuilder
-from treadle.transforms.kernel.tiling.index_math import delinearize, grouped_raster
+from treadle.transforms.kernel.tiling.index_math import IndexBuilder, delinearize, grouped_raster
 from treadle.transforms.kernel.tiling.joins import Initial, sum_of, with_initial
 from treadle.transforms.kernel.tiling.loops import reduction_loops
 from treadle.transforms.kernel.tiling.masks import mask_tail
@@ -75,7 +75,7 @@ def _place(kernel: KernelBuilder, config: ContractionConfig, counts: TileCounts,
     *outer, plane = delinearize(index, number, [*(sizes[axis] for axis in batch), index.product([m_tiles, across])])
     # Who arrives at which counter is proven where tiles are numbered by constants; the last group of rows may be smaller than the others.
     arrives = dispatch.MERGE in kernel.kernel.attributes and config.parts_together == 1
-    m_place, n_place = grouped_raster(index, plane, m_tiles, across, 1 if arrives else config.group_m)
+    m_place, n_place = _raster(index, plane, (m_tiles, across), 1 if arrives else config.group_m, config.tiles_together[1])
     *blocks, n_place = delinearize(index, n_place, [*(sizes[axis] for axis in columns), n_tiles])
     for axis, place in zip([*batch, *columns], [*outer, *blocks], strict=True):
         kernel.offset[axis] = place
@@ -86,6 +86,16 @@ def _place(kernel: KernelBuilder, config: ContractionConfig, counts: TileCounts,
     found = _has_elements(kernel, config)
     _own_rows(kernel, config)
     return found
+
+
+def _raster(
+    index: IndexBuilder, plane: SSAValue, counts: tuple[SSAValue, SSAValue], group: int, together: int
+) -> tuple[SSAValue, SSAValue]:
+    """The place of a tile of a plane, in which `together` neighbours along n, a cluster, follow one another."""
+    if together == 1 or group <= 1:
+        return grouped_raster(index, plane, *counts, group)
+    m_place, n_place = grouped_raster(index, index.divide(plane, together), counts[0], index.divide(counts[1], together), group)
+    return m_place, index.add(index.multiply(n_place, together), index.remainder(plane, together))
 
 
 def _has_elements(kernel: KernelBuilder, config: ContractionConfig) -> SSAValue | None:

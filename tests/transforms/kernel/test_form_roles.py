@@ -1,11 +1,14 @@
 """Kernels of roles: every schedule proven and simulated, with several tiles a workgroup, odd sizes and few steps."""
 
+from dataclasses import replace
+
 import ml_dtypes
 import numpy as np
 import pytest
 from transforms.role_kernels import kernel_of, mixed_kernel
 
 from treadle.dialects import pipe, sync, tile
+from treadle.dialects.agents import roles_of
 from treadle.ir.core import Block, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.options import CompileOptions
@@ -41,6 +44,18 @@ def test_schedules_of_roles(name: str, m: int, n: int, k: int) -> None:
         tile=(64, 64, 64), warps=(4, 1), consumer_warpgroups=3 - turns, num_stages=3, ping_pong=turns, steps_in_flight=pending
     )
     check(kernel_of(m, n, k, options, deferred_store=name == "late"), m, n, k)
+
+
+@pytest.mark.parametrize(("m", "n", "k"), SHAPES)
+@pytest.mark.parametrize("late", [False, True])
+def test_three_groups_of_a_tile(m: int, n: int, k: int, late: bool) -> None:
+    """They have the registers that the producer leaves."""
+    options = CompileOptions(tile=(64, 96, 64), warps=(4, 1), consumer_warpgroups=3, num_stages=3)
+    kernel = kernel_of(m, n, k, options, deferred_store=late)
+    (roles,) = (op for op in kernel.walk() if isinstance(op, pipe.RolesOp))
+    producer, consumer = (role.registers for role in roles_of(roles))
+    assert (producer + 3 * consumer) * 128 <= 65536 < (producer + 3 * (consumer + 8)) * 128
+    check(kernel, m, n, k)
 
 
 @pytest.mark.parametrize("turns", [1, 2])
@@ -144,10 +159,12 @@ def test_clusters_share_what_their_tiles_have_in_common(m: int, n: int, k: int, 
 
 
 @pytest.mark.parametrize("late", [False, True])
-@pytest.mark.parametrize(("m", "n", "k", "groups"), [(200, 200, 200, 1), (250, 328, 264, 2)])
-def test_clusters_along_columns_share_rows(m: int, n: int, k: int, groups: int, late: bool) -> None:
-    options = CompileOptions(tile=(64, 64, 64), warps=(4, 1), consumer_warpgroups=groups, num_stages=3, group_m=1)
-    kernel = kernel_of(m, n, k, options, workgroups=4, cluster=2, shares_rows=True, deferred_store=late)
+@pytest.mark.parametrize(
+    ("m", "n", "k", "groups", "walked"), [(200, 200, 200, 1, 1), (250, 328, 264, 2, 1), (450, 328, 72, 1, 3), (400, 200, 136, 3, 7)]
+)
+def test_clusters_along_columns_share_rows(m: int, n: int, k: int, groups: int, walked: int, late: bool) -> None:
+    tiles = CompileOptions(tile=(64, 64, 64), warps=(4, 1), consumer_warpgroups=groups, num_stages=3, deferred_store=late)
+    kernel = kernel_of(m, n, k, replace(tiles, cluster=2, group_m=walked), workgroups=4)
     assert kernel.cluster_size() == 2
     copies = [op for op in kernel.walk() if isinstance(op, tile.CopyOp)]
     assert [op.multicast_ranks() for op in copies] == [(0, 1)] * groups + [()]
