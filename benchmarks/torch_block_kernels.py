@@ -1,6 +1,6 @@
 """What a block's call runs on the device, kernel by kernel, with this backend and with Inductor: `torch_blocks.py --kernels`."""
 
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false, reportMissingImports=false
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping

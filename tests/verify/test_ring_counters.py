@@ -14,6 +14,7 @@ from treadle.verify import ring_counters
 from treadle.verify.check import prove
 from treadle.verify.program import Program
 from treadle.verify.ring_values import EXACT, RingValues, Table
+from treadle.verify.verify_schedule import COMPILED
 
 SECONDS = 2
 
@@ -39,7 +40,7 @@ def test_random_right_ones_are_proven(seed: int) -> None:
     assert prove(kernel_of(text_of(choices))).is_proven
 
 
-def no_counters(program: Program) -> None:
+def no_counters(operations: ring_counters.Operations) -> None:
     """Rings are seen as they are."""
 
 
@@ -139,3 +140,12 @@ def test_a_loop_that_only_counts_is_followed() -> None:
     wrong = head[:at] + loop + head[at:] + "scf.for %k1_1" + tail.replace("= %c0)", "= %cc)", 1)
     assert prove(kernel_of(text)).is_proven
     assert prove(kernel_of(wrong)).status == "refuted"
+
+
+def test_no_effort_makes_the_proof_of_a_short_text_longer() -> None:
+    """Which tiles are left out is a residue of a product of sizes: not proven, after the same number of classes."""
+    text = text_of(Choices(3, up=True, skips=True))
+    verdicts = [prove(kernel_of(text), effort=effort) for effort in (1, COMPILED)]
+    assert [verdict.status for verdict in verdicts] == ["not proven"] * 2
+    assert verdicts[0].classes == verdicts[1].classes
+    assert all(verdict.undecided[0].op.name and verdict.undecided[0].reason for verdict in verdicts)

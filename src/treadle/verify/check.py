@@ -27,6 +27,8 @@ from treadle.verify.verdict import Open, Verdict
 MAX_FINDINGS = 8
 MAX_COST = 240_000
 """Steps and events of all runs together that a proof of up to 100 operations may take: some two seconds. Longer kernels may take longer."""
+FEW_OPERATIONS = 100
+"""Of fewer operations no effort makes a proof longer: what is right is proven sooner, and who wrote the others wants to know."""
 COST_OF_A_PIECE = 13
 OPERATIONS = 26
 """Of integer sets, that are in each unit of cost: they take as long when nothing else does."""
@@ -65,8 +67,10 @@ def prove(
     held against one another as far as their places are known; what is left, or all without it, is an assumption. `effort`: so many times
     the usual number of classes is looked at before a proof is given up.
     """
+    operations = sum(1 for _ in kernel.body.walk())
+    effort = min(effort, 1) if operations < FEW_OPERATIONS else effort
     with uncollected():
-        return _verdict(kernel, spec, max_findings, effort, stores=stores)
+        return _verdict(kernel, spec, max_findings, effort * max(1.0, operations / FEW_OPERATIONS) ** 3, stores=stores)
 
 
 def _verdict(kernel: tile.KernelOp, spec: TargetSpec | None, max_findings: int, effort: float, *, stores: bool) -> Verdict:
@@ -94,14 +98,17 @@ def _verdict(kernel: tile.KernelOp, spec: TargetSpec | None, max_findings: int, 
             verdict = Proof(Program(counted, spec, stores=stores), 1, effort / SHARE_OF_COUNTED).verdict()
             if verdict.is_proven:
                 return verdict
-    verdict = Proof(program, max_findings, effort).verdict()
+            effort *= 1 - 1 / SHARE_OF_COUNTED
+    verdict = Proof(program, max_findings, effort / 2 if program.quiet else effort).verdict()
     if program.quiet and not verdict.is_proven:  # either way of a conditional may need less than both
-        return Proof(Program(kernel, spec, stores=stores, follows_all=True), max_findings, effort).verdict()
+        return Proof(Program(kernel, spec, stores=stores, follows_all=True), max_findings, effort / 2).verdict()
     return verdict
 
 
 class Proof:
-    """The proof of one kernel. `trip_counts`: those of the runs, by the number of the loop."""
+    """The proof of one kernel. `effort`: that of a kernel of few operations, times what its length allows. `trip_counts`: those of the
+    runs, by the number of the loop.
+    """
 
     def __init__(self, program: Program, max_findings: int, effort: float = 1) -> None:
         self.program, self.max_findings, self.effort = program, max_findings, effort
@@ -135,7 +142,7 @@ class Proof:
         unknowns = self.tracer.unknowns
         listed = unknowns.listed()
         single = 0
-        limit = int(self.effort * MAX_COST * max(1.0, len(self.program.ops) / 100) ** 3)
+        limit = int(self.effort * MAX_COST)
         uncovered: Uncovered = UncoveredList(listed or ())
         if listed is None:
             from treadle.verify.uncovered import UncoveredSet  # loading the library takes longer than most proofs

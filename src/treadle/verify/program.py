@@ -258,9 +258,9 @@ class Program:
     def _rings(self) -> "RingCounters | None":
         if not self.all(pipe.RolesOp):
             return None
-        from treadle.verify.ring_counters import ring_counters  # most kernels have no roles
+        from treadle.verify.ring_counters import Operations, ring_counters  # most kernels have no roles
 
-        return ring_counters(self)
+        return ring_counters(Operations(self.ops, self.index, self.buffers))
 
     def decided(self) -> list[SSAValue]:
         """Operands that pick slots, parts, barriers and parities, but for those that counters of rings do."""

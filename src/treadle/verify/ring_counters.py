@@ -10,21 +10,20 @@ a slot that wraps, with parities that change where it does. Its values are table
 goes on: at the end of an iteration, of a branch, or before a loop that begins some uses later.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from math import lcm
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 from treadle.dialects import pipe, sync, tile
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
+from treadle.verify.regions import Buffer
 from treadle.verify.ring_slices import RingSlice, Use
 from treadle.verify.ring_values import EXACT, RingValues, Table
 from treadle.verify.ring_walks import Cell, RingWalk
 from treadle.verify.scalars import INDEX_BITS, width_of
 
-if TYPE_CHECKING:
-    from treadle.verify.program import Program
-
+Op = TypeVar("Op", bound=Operation)
 MAX_COUNTS = 64
 """So many counts are told apart: twice what the slots of all rings come round in."""
 
@@ -74,7 +73,18 @@ class RingCounters:
         return tuple([counter.start for counter in self.counters])
 
 
-def ring_counters(program: "Program") -> RingCounters | None:
+class Operations:
+    """The operations of a kernel, in order. `index`: their numbers; `buffers`: what they allocate."""
+
+    def __init__(self, ops: Sequence[Operation], index: Mapping[Operation, int], buffers: Mapping[SSAValue, Buffer]) -> None:
+        self.ops, self.index, self.buffers = ops, index, buffers
+
+    def all(self, kind: type[Op]) -> list[Op]:
+        """Those of one class."""
+        return [op for op in self.ops if isinstance(op, kind)]
+
+
+def ring_counters(program: Operations) -> RingCounters | None:
     """The counters of a program's roles; None where there are none.
 
     Not where arrivals hand arrays on: what other workgroups know is no part of states. The rings of a cluster's workgroups are renamed
@@ -96,7 +106,7 @@ def ring_counters(program: "Program") -> RingCounters | None:
     return found
 
 
-def _sizes(program: "Program") -> list[int]:
+def _sizes(program: Operations) -> list[int]:
     """The numbers of slots that rings have."""
     found = {op.slot_count() for op in program.all(sync.MbarrierAllocOp)}
     for op in program.all(pipe.SlotOp):
@@ -112,7 +122,7 @@ def _is_fixed(value: SSAValue) -> bool:
 # --- what is carried
 
 
-def _walks(program: "Program", roles: pipe.RolesOp, sizes: list[int], values: RingValues) -> Iterator[RingWalk]:
+def _walks(program: Operations, roles: pipe.RolesOp, sizes: list[int], values: RingValues) -> Iterator[RingWalk]:
     """The walks along all counters of some roles that are ones."""
     for region, role in enumerate(roles.roles):
         place, found = (program.index[roles], region), RingSlice(role.block)
@@ -199,7 +209,7 @@ def _offset(table: Table, slots: int) -> int | None:
     return first if is_round and len(values) % slots == 0 else None
 
 
-def _rings(program: "Program", used: dict[Use, tuple[int, Table]]) -> list[Ring]:
+def _rings(program: Operations, used: dict[Use, tuple[int, Table]]) -> list[Ring]:
     """What is touched by slots alone that go round with counters."""
     found: list[Ring] = []
     for op in program.all(sync.MbarrierAllocOp):
@@ -232,7 +242,7 @@ def _is_turned_barrier(op: Operation, used: dict[Use, tuple[int, Table]], slots:
     return True
 
 
-def _shares_bytes(program: "Program", op: tile.AllocOp) -> bool:
+def _shares_bytes(program: Operations, op: tile.AllocOp) -> bool:
     one = program.buffers[op.result]
     return any(
         one is not other

@@ -112,15 +112,7 @@ class RingWalk:
         arguments, end = op.body.block.args, op.body.block.last_op
         if end is None:
             raise _NoCounter
-        if op is self.loop:
-            by, carried, late = 0, {at: at for at in self.cells}, dict[int, Cell | None]()
-        else:
-            begins = {at: self.values.of(value, known) for at, value in enumerate(op.iter_args, 1)} if known else {}
-            by, carried = self._shift(begins)
-            late = {at: self._late(table, by) for at, table in begins.items() if at not in carried} if carried else {}
-        cells = {at: self.cells[cell] for at, cell in carried.items()} | {at: cell for at, cell in late.items() if cell is not None}
-        cells = {at: cell for at, cell in cells.items() if (op, at) not in self._dropped}
-        carried = {at: cell for at, cell in carried.items() if at in cells}
+        by, carried, cells = self._begin(op, known)
         if not carried:
             _, moved = self._block(op.body.block, dict(known))
             if moved or op is self.loop:
@@ -133,7 +125,7 @@ class RingWalk:
             if moved:
                 raise _NoCounter
         else:
-            again, _ = self._shift({at: ends[at] for at in carried})
+            again, _ = self._shift({at: ends[at] for at in carried if at})
         left = [at for at, cell in cells.items() if at and ends[at] != ahead(cell, again)]
         if left:
             if op is self.loop and self._main in left:
@@ -147,6 +139,18 @@ class RingWalk:
             return {**known, **handed_on}, False
         self.moving.add(op)
         return handed_on, True
+
+    def _begin(self, op: scf.ForOp, known: Known) -> tuple[int, list[int], dict[int, Cell]]:
+        """By how much the counter goes on before a loop, which arguments are cells there, and what these and others are in it."""
+        if op is self.loop:
+            by, carried, cells = 0, {at: at for at in self.cells}, dict(self.cells)
+        else:
+            begins = {at: self.values.of(value, known) for at, value in enumerate(op.iter_args, 1)} if known else {}
+            by, carried = self._shift(begins)
+            late = {at: self._late(table, by) for at, table in begins.items() if at not in carried} if carried else {}
+            cells = {at: self.cells[cell] for at, cell in carried.items()} | {at: cell for at, cell in late.items() if cell is not None}
+        cells = {at: cell for at, cell in cells.items() if (op, at) not in self._dropped}
+        return by, [at for at in carried if at in cells], cells
 
     def _late(self, table: Table | None, by: int) -> Cell | None:
         """What a value is that was, or will be, a cell at another count than those that a loop begins with."""

@@ -161,6 +161,13 @@ class MemorySteps:
         held = (program.held[op],) if op in program.held else ()
         return chained, uses, (*(registers[e.resource] for e in in_flight), *held)
 
+    def _parity(self, op: Operation) -> int:
+        """Where the parity of a wait stands, -1 for other operations; one that a counter picks stands somewhere of its own."""
+        if not isinstance(op, sync.WaitPhaseOp):
+            return -1
+        turned = self._turned.get((op, 1))
+        return self.state.place(op.parity) if turned is None else self.state.fixed(self.state.references.turned(*turned))
+
     def event(self, op: Operation) -> list[Step]:
         """What orders memory, or accesses what has to be ordered; nothing for other operations."""
         program, index, env = self.state.program, self.state.program.index[op], self.state.env
@@ -175,10 +182,8 @@ class MemorySteps:
             return [lambda: self.state.out.append(self.state.node(index, lambda: Event(kind, op, index)))]
         resources = [self.state.place(e.resource) if is_shared(e.resource.type) else -1 for e in memory]
         barrier = next((self.state.place(v) for v in op.operands if isinstance(v.type, sync.MbarrierType)), -1)
-        parity = self.state.place(op.parity) if isinstance(op, sync.WaitPhaseOp) else -1
-        if parity >= 0 and (op, 1) in self._turned:
-            parity = self.state.fixed(self.state.references.turned(*self._turned[op, 1]))
-        values = [r for r in resources if r >= 0] + ([barrier] if barrier >= 0 else []) + ([parity] if parity >= 0 else [])
+        parity = self._parity(op)
+        values = [place for place in (*resources, barrier, parity) if place >= 0]
 
         def made(look: Callable[[int], object], group: int) -> Event:
             accesses = tuple(self._footprints.access(op, e, look(at) if at >= 0 else None) for e, at in zip(memory, resources, strict=True))

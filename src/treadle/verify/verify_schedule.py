@@ -16,7 +16,9 @@ from treadle.verify.check import prove
 from treadle.verify.verdict import Verdict
 
 COMPILED = 16
-"""Effort for what the compiler made: it is to be proven, and a long proof is better than a program that is refused."""
+"""Effort for what the compiler made, of 100 operations and more: it is to be proven, and a long proof is better than a program that is
+refused.
+"""
 
 
 def schedule_kernels(module: Operation) -> tuple[tile.KernelOp, ...]:

@@ -16,6 +16,7 @@ from treadle.machine import target_spec
 from treadle.options import CompileOptions
 from treadle.pipelines import lower
 from treadle.targets.amd import backend as amd
+from treadle.targets.amd import register_use
 from treadle.targets.amd.assembly import parse
 from treadle.targets.amd.counters import Counters
 from treadle.targets.amd.flow import natural_loops
@@ -55,7 +56,7 @@ def test_tiles_that_would_spill_are_right(target: str) -> None:
     module = _residual(target, m, n, k)
     compiled = emulator.compile_kernels(module, target)
     (kernel,) = compiled.values()
-    assert amd._FEWEST_REGISTERS.strip() in kernel.emitted.llvm_text
+    assert register_use._FEWEST_REGISTERS.strip() in kernel.emitted.llvm_text
     rng = np.random.default_rng(5)
     kind = programs.DTYPES["bf16"]
     x, w, r = (rng.integers(-3, 4, size).astype(kind) for size in ((m, k), (n, k), (m, n)))
@@ -68,7 +69,7 @@ def test_a_failure_of_the_other_way_leaves_the_first_answer(monkeypatch: pytest.
     generate = amd.compile_many
 
     def failing(jobs: Sequence[LlvmJob]) -> list[Any]:
-        if any(amd._FEWEST_REGISTERS in job.text for job in jobs):
+        if any(register_use._FEWEST_REGISTERS in job.text for job in jobs):
             raise InternalError("LLVM ended")
         return generate(jobs)
 
