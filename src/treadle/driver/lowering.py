@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import field
 from functools import partial
 from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any, Literal, cast, get_args
 
 from treadle import pipelines
@@ -51,10 +52,9 @@ CHOOSING_LEVELS: tuple[Level, ...] = ("tensor", "dispatch")
 _LATE = (
     "treadle.garbage",
     "treadle.strategies.split_sizes",
-    "treadle.verify.ring_counters",
     "xdsl.irdl.declarative_assembly_format_parser",
 )
-"""What compilations import where they use it."""
+"""What compilations import where they use it, beside the modules of the proof."""
 SIMULATED_MACHINE = "sm_90a"  # the simulator runs tile programs as this machine would be given them
 
 
@@ -126,7 +126,8 @@ def get_ready(target: str) -> None:
     registry.start_tools(target)
     registry.backend(target)
     pipelines.proof_passes()
-    for name in _LATE:
+    proof = (f"treadle.verify.{module.name}" for module in iter_modules(import_module("treadle.verify").__path__))
+    for name in (*_LATE, *proof):
         import_module(name)
 
 
