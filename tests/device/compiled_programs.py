@@ -57,6 +57,17 @@ def _matmul(m: int, n: int, k: int, dtype: str = "bf16", options: CompileOptions
     return families.matmul("case", "case", m, n, k, dtype, transposed=transposed, options=options)
 
 
+def _merged_in_clusters(work: Workload) -> Workload:
+    """The product in four parts along k, which a cluster's workgroups merge through one another's shared memory."""
+    split = 'treadle.split_reduction = #dispatch.split<r0 = "4" step 64, merge = cluster>'
+    whole = work.write
+
+    def write(rows: int, columns: int) -> str:
+        return whole(rows, columns).replace("linalg.generic {", f"linalg.generic {{{split}, ", 1)
+
+    return replace(work, write=write)
+
+
 CASES: dict[str, Case] = {
     "roles": Case(_matmul(300, 520, 200), ROLES, (ROLE, BF16), (DEFERRED, IN_FLIGHT, SHARED_FETCH)),
     "roles-kn": Case(_matmul(300, 520, 200, transposed=False), ROLES, (ROLE, BF16), (DEFERRED, IN_FLIGHT, SHARED_FETCH)),
@@ -109,6 +120,7 @@ CASES: dict[str, Case] = {
         _matmul(123, 456, 5001, "f32", transposed=False), replace(PLAIN, f32_precision="bf16x6"), (SPLIT_ROLES, BF16, "cp_async")
     ),
     "bf16x6-nk": Case(_matmul(515, 644, 2052, "f32"), replace(PLAIN, f32_precision="bf16x6"), (SPLIT_ROLES, BF16), ("cp_async",)),
+    "cluster-merge": Case(_merged_in_clusters(_matmul(130, 200, 1000)), PLAIN, (ROLE, BF16, r" peers ")),
     "fp8": Case(_matmul(300, 528, 400, "f8E4M3FN"), PLAIN, (ROLE, FP8), ("is_promoted = true",)),
     "fp8-promoted": Case(
         _matmul(300, 528, 400, "f8E4M3FN"), replace(PLAIN, fp8_accumulation="promoted"), (ROLE, FP8, "is_promoted = true")

@@ -254,13 +254,15 @@ class KernelProblem:
         steps_known = shape.n is not None and all(axis.size.is_constant for axis in nest.axes if axis.is_reduction)
         may_defer = self.may_take_turns and steps_known and (fixed or plain) and not any(pieces)
         deferred = may_defer and all(result.in_bulk for result in results)
-        known = RoleProblem(row, shape, operand_bytes, results, n_step, self.is_promoted, fixed and plain, may_be_deferred=deferred)
+        known = RoleProblem(
+            row, shape, operand_bytes, results, n_step, self.is_promoted, is_plain=fixed and plain, may_be_deferred=deferred
+        )
         crowded = any(pieces) and bool(dispatch.texts(nest.kernel.symbols))
         together = self.parts_together(row.m)
         parts = self.parts if self.merges_parts else 1
         tiled = [axis for axis in nest.axes if axis.is_reduction] + [nest.axes[main_axis(nest, role)] for role in ("m", "n")]
         alike = all(axis.size.is_constant for axis in tiled)
-        known = replace(known, parts=parts, in_cluster=together > 1, has_like_tiles=alike)
+        known = replace(known, scaled=bool(self.kind.scales), parts=parts, in_cluster=together > 1, has_like_tiles=alike)
         return replace(known, takes_turns=self.may_take_turns, piece_bytes=pieces, is_crowded=crowded, operands=self.operands)
 
     @property

@@ -19,9 +19,9 @@ class RoleRates(Record):
 
     Arithmetic of a step. `step_clocks`: what consumers who wait for one another's instructions take at least; `wait_clocks`: what one
     consumer warpgroup takes beside its instructions where none of them run under the next step. `power_factor`: by how much clocks fall
-    where all matrix units are busy. `promoting_clocks`: of a step of one group alone that adds its sums to others in registers.
-    `tall_factor`: how many times as long instructions take of groups that hold more accumulators than leave room beside them, and have
-    fewer slots.
+    where all matrix units are busy. `promoting_clocks`: of a step of one group alone that scales its sums and adds them to others
+    in registers. `tall_factor`: how many times as long instructions take of groups that hold more accumulators than leave room beside them,
+    and have fewer slots.
 
     Of a tile outside its loop. `tile_overhead`: whatever its size. `epilogue_clocks`: of an element of the result on its way out of a
     compute unit; `cut_store_clocks`: beside these, where rows of the result begin inside a sector; `stored_clocks`: where threads store it.

@@ -138,8 +138,9 @@ def staging_bytes(results: Sequence[ResultShape], m: int, n: int, swizzles: Sequ
 class RoleProblem:
     """What a tile is chosen for. `results`: tiles beside the operands. `n_step`: what widths must be a multiple of.
 
-    `promoted`: accumulators are held twice. `is_plain`: accumulators leave as they are, but for a cast. `heavy`: clocks of arithmetic on an
-    element of the result, for a workgroup of two groups. `may_be_deferred`: nothing but boxes leaves, and the steps are known.
+    `promoted`: accumulators are held twice; `scaled`: and scales of blocks multiply a step's first. `is_plain`: accumulators leave as they
+    are, but for a cast. `heavy`: clocks of arithmetic on an element of the result, for a workgroup of two groups. `may_be_deferred`:
+    nothing but boxes leaves, and the steps are known.
     `piece_bytes`: of A and of B, what the threads of the producer copy at a time; 0 where descriptors do it. `is_crowded`: bounds and
     addresses that only the runtime knows take registers while threads copy, which leaves consumers fewer.
     `takes_turns`: workgroups may compute several tiles. `operands`: how A and B lie in memory. `parts`: so many parts of each tile are
@@ -153,6 +154,7 @@ class RoleProblem:
     results: tuple[ResultShape, ...]
     n_step: int = 8
     promoted: bool = False
+    scaled: bool = False
     is_plain: bool = True
     heavy: float = 0.0
     may_be_deferred: bool = False
@@ -247,7 +249,7 @@ def held_forms(problem: RoleProblem, spec: TargetSpec) -> Iterator[RoleTile]:
                 continue
             if n % (PING_PONG_STEP if sets > 1 else MANY_GROUPS_STEP if warpgroups >= MANY_GROUPS else 1):
                 continue
-            if problem.promoted and 2 * accumulators > min(PROMOTED_REGISTERS, most):
+            if problem.promoted and 2 * accumulators > (PROMOTED_REGISTERS if warpgroups < MANY_GROUPS else min(PROMOTED_REGISTERS, most)):
                 continue
             yield RoleTile(m, n, k, row.warps, warpgroups, 0, sets, int(sets > 1))
 
