@@ -131,7 +131,7 @@ _H200_RATES = Rates(
 _H100_RATES = replace(
     _H200_RATES,
     # Fitted to 688 tilings of 61 random shapes (seeds 1 and 2), parts and their merges among them. On another seed
-    # (tests/plan/role_times_h100.json) half of the times come out within 6 %, nine of ten within 18 %. Clusters begin and end later than
+    # (tests/plan/role_times_h100.json) half of the times come out within 5 %, nine of ten within 19 %. Clusters begin and end later than
     # others, whatever they do. The number of rounds, the steps of columns, and what no time told about are the H200's.
     roles=RoleRates(
         row_clocks=1.27,
