@@ -6,6 +6,8 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
+from statistics import mean
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +17,7 @@ from plan.refit import refit, with_rates
 from treadle.machine import target_spec
 from treadle.machine.rates import Rates
 from treadle.machine.spec import TargetSpec
+from treadle.plan.part_merges import last_clocks, traffic_clocks
 from treadle.plan.small_m import (
     SmallShape,
     StreamTile,
@@ -26,6 +29,7 @@ from treadle.plan.small_m import (
     swapped_tile,
     swapped_tiles,
 )
+from treadle.plan.split_parts import merge_seconds
 
 H200 = target_spec("sm_90a")
 INSTRUCTION = H200.instruction("wgmma_m64k16_f32_f16_f16")
@@ -80,6 +84,47 @@ def test_times_of_a_shape_that_was_not_seen(shape: tuple[int, int, int], rows: l
 def test_the_pick_among_the_measured_is_nearly_the_best(shape: tuple[int, int, int], rows: list[Row]) -> None:
     """With the constants that are kept, which have seen these shapes."""
     assert min(rows, key=modelled_us)[-1] <= min(row[-1] for row in rows) * 1.03
+
+
+def swapped_error(row: list[Any]) -> float:
+    """Measured over modelled time of a random contraction, and of its merge where there is one; their logarithm."""
+    _, few, many, k, parts, step, columns, tile_k, slots, of_large, of_small, merge, us = row
+    width = 4 if merge else 2
+    shape = replace(shape_of(few, many, k), batch=parts, pitch_bytes=(of_large, of_small), result_bytes=width, takes_turns=not merge)
+    tile = SwappedTile(64, step, columns, tile_k, slots, 4)
+    modelled = swapped_clocks(tile, shape, H200) / H200.clock_mhz
+    if merge == "last":
+        clocks = last_clocks(parts, tile.rows * tile.few, H200) + traffic_clocks(parts * few * many * 4, H200)
+        modelled += clocks / H200.clock_mhz
+    elif merge:
+        modelled += 1e6 * merge_seconds(parts, few * many, 4, H200)
+    return math.log(us / modelled)
+
+
+def test_swapped_kernels_and_their_merges_are_modelled_as_they_were_measured() -> None:
+    """No rate is fitted to these, though they decided about what is counted. The time of memory and copies alone was 8 to 16 % less than
+    what was measured, in each class.
+    """
+    rows = json.loads((Path(__file__).parent / "swapped_times_h200.json").read_text())["measured"]
+    errors = {merge: [swapped_error(row) for row in rows if row[-2] == merge] for merge in ("", "last", "kernel")}
+    assert all(abs(mean(found)) < 0.03 for found in errors.values())
+    far = sorted(abs(error) for found in errors.values() for error in found)
+    assert far[len(far) // 2] < 0.03 and far[len(far) * 9 // 10] < 0.08 and far[-1] < 0.12
+
+
+def test_workgroups_of_one_tile_each_begin_anew_in_each_round() -> None:
+    """Parts that differ in length, or are merged in the kernel: no workgroup goes on to another tile."""
+    for many, is_longer in ((64 * H200.compute_units, False), (65 * H200.compute_units, True)):
+        shape = shape_of(32, many, 4096)
+        tile = SwappedTile(64, 64, 32, 64, 8, 4)
+        alone = swapped_clocks(tile, replace(shape, takes_turns=False), H200)
+        assert (alone > swapped_clocks(tile, shape, H200)) == is_longer
+
+
+@pytest.mark.parametrize("apart", [16, 32])
+def test_rows_that_begin_inside_a_request_keep_the_cache_busy(apart: int) -> None:
+    tile, shape = SwappedTile(64, 64, 64, 64, 8, 4), shape_of(64, 64 * H200.compute_units, 4096)
+    assert swapped_clocks(tile, replace(shape, pitch_bytes=(apart, apart)), H200) > 1.02 * swapped_clocks(tile, shape, H200)
 
 
 @given(many=st.integers(64, 50_000), k=st.integers(64, 20_000), few=st.integers(1, 8))

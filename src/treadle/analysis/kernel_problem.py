@@ -278,7 +278,8 @@ class KernelProblem:
         """The small and the large side, or why none counts as small."""
         if self.kind.scales or self.f32_parts:
             return "products have scales, or are those of parts of f32"
-        return small_side(self.nest, self.kind, self.axes, self.sizes, self.types, self.spec)
+        side = small_side(self.nest, self.kind, self.axes, self.sizes, self.types, self.spec)
+        return side if isinstance(side, str) else replace(side, shape=replace(side.shape, takes_turns=self.may_take_turns))
 
     @cached_property
     def memory_bytes(self) -> int:

@@ -71,6 +71,7 @@ def small_side(
         len(nest.roots),
         axes[few] < 0 or small_rows.along_k,
         (large_rows.pitch_bytes, small_rows.pitch_bytes),
+        sum(element_bytes(access.element) for access in nest.accesses if access.is_result),
     )
     return SmallSide(few_role, axes[few], axes[many], axes[2], small, large, shape)
 

@@ -112,6 +112,8 @@ _H200_RATES = Rates(
         max_registers=216,
         load_macs=8,
     ),
+    # What swapped kernels share with those of roles has their rates. What is counted was decided by 54 random contractions, which came out
+    # within 4.3 % (mean square; tests/plan/swapped_times_h200.json), but no rate is fitted to them.
     swapped=SwappedRates(row_clocks=1.8, missing_row_clocks=5.5, stage_clocks=10, peak_share=0.91, idle_factor=0.07),
     # The first three are fitted with the rates of role kernels, what clusters and overlapped launches take to who merged the parts of 20
     # shapes fastest on an H100, 86 times: choices take 2.2 % longer than the best of these, 6 % before. Of clusters of four and eight, 120

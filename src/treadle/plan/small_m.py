@@ -36,6 +36,7 @@ class SmallShape:
     operand's unit-stride axis is k; `vector`: its elements that may be loaded at once; `batch`: independent contractions; `roots`:
     contractions of one kernel that share the small operand. `small_along_k`: the small operand's unit-stride axis is k, too.
     `pitch_bytes`: what rows of the large and of the small operand are apart by multiples of, powers of two up to a cache line's bytes.
+    `result_bytes`: of an element of the results together, 0 where none is written; `takes_turns`: a workgroup may compute several tiles.
     """
 
     few: int
@@ -50,6 +51,8 @@ class SmallShape:
     roots: int = 1
     small_along_k: bool = True
     pitch_bytes: tuple[int, int] = (128, 128)
+    result_bytes: int = 4
+    takes_turns: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +254,8 @@ _RING = 8
 _MOST_SLOTS = 24
 _LEAST_WIDE_RING = 4
 """Slots that a ring of two swizzle spans a slot must have."""
+_NEAR = 5
+"""How limits of what is copied add up where they are near one another (see `limited`)."""
 
 
 def engine_clocks(rows: float, missing: int, row_bytes: int, rates: SwappedRates) -> float:
@@ -267,17 +272,28 @@ def copied_clocks(memory_bytes: float, spec: TargetSpec) -> float:
 
 
 def swapped_clocks(tile: SwappedTile, shape: SmallShape, spec: TargetSpec) -> float:
-    """Modelled clocks of a swapped kernel: the memory's time, or that of each unit's copy engine."""
-    many, k, rates = shape.many or UNKNOWN_EXTENT, shape.k or UNKNOWN_EXTENT, spec.rates.swapped
+    """Modelled clocks of a swapped kernel: the memory's time, that of the cache that all units share, or that of each unit's copy engine;
+    and what a role kernel's workgroup takes outside of its loop, of which a unit has one in each round.
+    """
+    many, k, rates, roles = shape.many or UNKNOWN_EXTENT, shape.k or UNKNOWN_EXTENT, spec.rates.swapped, spec.rates.roles
     tiles = shape.batch * -(-many // tile.step)
-    rounds = -(-tiles // spec.compute_units)
+    rounds, steps = -(-tiles // spec.compute_units), -(-k // tile.k)
     # An operand that lies across is copied in as many rows along k as one that lies along k has: both sides are whole spans.
-    of_large, of_small = (request_factor(apart, spec.rates.roles) for apart in shape.pitch_bytes)
+    of_large, of_small = (request_factor(apart, roles) for apart in shape.pitch_bytes)
     rows, missing = shape.roots * tile.step * of_large + tile.few * of_small, shape.roots * (tile.rows - tile.step)
-    engine = rounds * -(-k // tile.k) * engine_clocks(rows, missing, tile.k * shape.large_bytes, rates)
+    engine = rounds * steps * engine_clocks(rows, missing, tile.k * shape.large_bytes, rates)
+    spans = -(-tile.k * shape.large_bytes // _BOX_ROW_BYTES)
+    cache = tiles / spec.compute_units * steps * spans * rows * roles.cache_row_clocks
     idle = rounds * spec.compute_units / tiles - 1
-    memory = copied_clocks(shape.roots * shape.batch * many * k * shape.large_bytes, spec) * (1 + rates.idle_factor * idle)
-    return spec.rates.streaming.fixed_clocks + limited(memory, engine, 5)
+    large = shape.roots * shape.batch * many * k * shape.large_bytes
+    others = shape.batch * shape.few * (k * shape.small_bytes + many * shape.result_bytes)
+    memory = copied_clocks(large * (1 + rates.idle_factor * idle) + others, spec)
+    # What follows a slot's first span comes while that is multiplied. Rows that a tile leaves out have their place in slots and registers.
+    first = roles.fill_clocks * _BOX_ROW_BYTES * (shape.roots * tile.rows + tile.few)
+    leaving = roles.tile_overhead + shape.roots * tile.rows * tile.few * roles.epilogue_clocks
+    between = leaving + (0 if shape.takes_turns else roles.start_clocks)
+    copies = limited(limited(memory, cache, _NEAR), engine, _NEAR)
+    return spec.rates.streaming.fixed_clocks + first + copies + (rounds - 1) * between + leaving
 
 
 def row_steps(row: MatrixInstruction, many: int | None) -> tuple[int, ...]:

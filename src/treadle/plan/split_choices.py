@@ -1,6 +1,7 @@
 """The ways to compute a contraction and its parts, as the choice of a split sees them: modelled times of all kernel forms. No IR."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from math import inf
 from typing import NamedTuple
@@ -29,13 +30,13 @@ from treadle.records import dataclass
 
 class Choice(NamedTuple):
     """A way to compute a contraction: its modelled time, the elements of the tile that those hold who would merge its parts, and its
-    tiles. `in_cluster`: whether the workgroups of a cluster may.
+    tiles. `clustered`: the time where the workgroups of a cluster merge them, infinite where they cannot.
     """
 
     seconds: float
     elements: int
     tiles: int
-    in_cluster: bool = True
+    clustered: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +136,23 @@ def _small_choices(problem: SplitContraction, shape: ContractionShape, spec: Tar
         shape.batch or 1,
         small_along_k=problem.along_k[small],
         pitch_bytes=pitches,
+        result_bytes=problem.partial_bytes,
+        takes_turns=shape == problem.shape,
     )
     if stream_refusal(small_shape) is None and (tile := stream_tile(small_shape, spec)) is not None:
-        yield Choice(seconds(stream_clocks(tile, small_shape, spec), spec), tile.few * tile.many, 0, in_cluster=False)
+        yield Choice(seconds(stream_clocks(tile, small_shape, spec), spec), tile.few * tile.many, 0, inf)
     swaps = problem.types.instruction != "fma" and problem.by_descriptor(spec)
-    if swaps and (swapped := swapped_tile(spec.instruction(problem.types.instruction), small_shape, spec)) is not None:
-        whole_rows, tiles = swapped.step == swapped.rows, small_shape.batch * -(-many // swapped.step)
-        yield Choice(seconds(swapped_clocks(swapped, small_shape, spec), spec), swapped.rows * swapped.few, tiles, in_cluster=whole_rows)
+    # Parts that differ in length are whole steps of one span, and may be no whole steps of two.
+    span = 0 if are_alike(problem, shape) else spec.slot_row_bytes // sizes[large]
+    if swaps and (swapped := swapped_tile(spec.instruction(problem.types.instruction), small_shape, spec, k=span)) is not None:
+        tiles, unwritten = small_shape.batch * -(-many // swapped.step), replace(small_shape, result_bytes=0)
+        time, merged = (seconds(swapped_clocks(swapped, each, spec), spec) for each in (small_shape, unwritten))
+        yield Choice(time, swapped.rows * swapped.few, tiles, merged if swapped.step == swapped.rows else inf)
+
+
+def are_alike(problem: SplitContraction, shape: ContractionShape) -> bool:
+    """Whether parts, `shape` all of them in one batch, are of one length: only then may their workgroups compute several tiles."""
+    return (shape.batch or 1) // (problem.shape.batch or 1) * (shape.k or 0) == problem.shape.k
 
 
 def moved_bytes(problem: SplitContraction, shape: ContractionShape) -> int:
@@ -208,16 +219,17 @@ def choices_of_one_tile(problem: SplitContraction, shape: ContractionShape, spec
         sums = MultiplyAdds(types, shape, spec, problem.along_k, parts=True)
         tile = multiply_add_tiles(sums)[0]
         time = multiply_add_seconds(tile, sums, moved)
-        return [Choice(time, tile.m * tile.n, shape.tiles(tile.m, tile.n)), *_small_choices(problem, shape, spec, enough)]
+        return [Choice(time, tile.m * tile.n, shape.tiles(tile.m, tile.n), time), *_small_choices(problem, shape, spec, enough)]
     wanted = TileProblem(types, shape, spec, through_registers=not problem.by_descriptor(spec), loads=problem.loads)
     tile, pieces = best_tile(wanted, moved, problem.gathered), problem.piece_bytes(spec) or (0, 0)
     time = tile_seconds(tile, row, shape, types.operand_bytes, moved, spec, pieces, problem.gathered, problem.loads)
-    found = [Choice(time, tile.m * tile.n, shape.tiles(tile.m, tile.n))]
+    found = [Choice(time, tile.m * tile.n, shape.tiles(tile.m, tile.n), time)]
     found += _small_choices(problem, shape, spec, enough)
     within = _within(problem, shape, spec)
     if within is not None and (best_split := best_split_tile(within, spec)) is not None:
         sides = (best_split.n, best_split.rows) if best_split.is_swapped else (best_split.rows, best_split.n)
-        found.append(Choice(split_tile_seconds(best_split, within, moved, spec), best_split.m * best_split.n, shape.tiles(*sides)))
+        time = split_tile_seconds(best_split, within, moved, spec)
+        found.append(Choice(time, best_split.m * best_split.n, shape.tiles(*sides), time))
     return found
 
 

@@ -121,7 +121,7 @@ def merge_times(
     of_cluster = enough - seconds(cluster_clocks(0, spec), spec) if most else -inf
     others = choices_of_one_tile(problem, part, spec, max(of_kernel, of_last, of_cluster))
     by_kernel, by_last = [choice.seconds for choice in others], [_last_seconds(count, choice, spec) for choice in others]
-    by_cluster = [c.seconds + seconds(cluster_clocks(c.elements, spec), spec) for c in others if c.in_cluster and c.tiles <= most]
+    by_cluster = [c.clustered + seconds(cluster_clocks(c.elements, spec), spec) for c in others if c.tiles <= most]
     for model in costs.of(part):
         least = model.least()
         if bounded_seconds(least, moved, spec) <= of_kernel and (best := model.best()) is not None:

@@ -3,6 +3,8 @@
 from treadle.analysis.indexing import Contraction
 from treadle.analysis.kernel_problem import KernelProblem
 from treadle.errors import InternalError
+from treadle.plan.form_times import seconds
+from treadle.plan.part_merges import cluster_clocks, last_clocks
 from treadle.plan.tile_config import ContractionTile, ContractionTypes
 from treadle.records import dataclass
 from treadle.transforms.kernel.forms.form import FormConfig, tile_extents
@@ -70,6 +72,14 @@ def merging_text(problem: KernelProblem, config: ContractionConfig) -> str:
     return (
         f"; the {together} parts of a tile are merged in a cluster" if together > 1 else "; the last workgroup of a tile merges its parts"
     )
+
+
+def merging_seconds(problem: KernelProblem, elements: int, together: int = 1) -> float:
+    """Modelled time in which the parts of a tile of so many elements are merged, by a cluster of `together` or by the last workgroup."""
+    if not problem.merges_parts:
+        return 0.0
+    spec = problem.spec
+    return seconds(cluster_clocks(elements, spec) if together > 1 else last_clocks(problem.parts, elements, spec), spec)
 
 
 def contraction_text(problem: KernelProblem, tile: ContractionTile, types: ContractionTypes, *, is_promoted: bool) -> str:

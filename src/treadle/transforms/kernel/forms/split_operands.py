@@ -15,7 +15,7 @@ from treadle.plan.f32_split import IN_KERNEL
 from treadle.plan.split_tiles import SplitProblem, SplitTile, split_clocks, split_tile_seconds, split_tiles
 from treadle.records import dataclass
 from treadle.transforms.kernel.forms import roles
-from treadle.transforms.kernel.forms.contraction import GROUP_M, contraction_of, merging_text
+from treadle.transforms.kernel.forms.contraction import GROUP_M, contraction_of, merging_seconds, merging_text
 from treadle.transforms.kernel.forms.form import Choice, Grid
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
 from treadle.transforms.kernel.tiling.contraction import build_contraction
@@ -102,7 +102,7 @@ def _choice(inner: KernelProblem, wanted: SplitProblem, tile: SplitTile, *, is_l
         f"{inner.operands_text}: {made}; tile {tile.m}x{tile.n}x{tile.k}, {tile.groups} consumer warpgroups that {verb} {swapped} in "
         f"their registers, a role that {verb}s the other, fed through {tile.num_stages} stages by a producer"
     )
-    seconds = split_tile_seconds(tile, wanted, inner.memory_bytes, spec)
+    seconds = split_tile_seconds(tile, wanted, inner.memory_bytes, spec) + merging_seconds(inner, tile.m * tile.n, config.parts_together)
     return Choice(config, seconds, text + merging_text(inner, config), tile.m * tile.n / tile.warps, is_light)
 
 

@@ -8,7 +8,7 @@ from treadle.analysis.small_side import SmallSide
 from treadle.plan.form_times import seconds
 from treadle.plan.small_m import StreamTile, stream_clocks, stream_refusal, stream_tile
 from treadle.records import dataclass
-from treadle.transforms.kernel.forms.contraction import contraction_of
+from treadle.transforms.kernel.forms.contraction import contraction_of, merging_seconds
 from treadle.transforms.kernel.forms.form import Choice, FormConfig, Grid, tile_extents
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
 from treadle.transforms.kernel.tiling.streaming import StreamPlan, build_streaming
@@ -72,7 +72,8 @@ def decide(problem: KernelProblem) -> Sequence[Choice]:
         f"{problem.operands_text}: streamed: the operand of {shape.many or 'many'} rows passes once through registers, "
         f"tile {m}x{n}x{tile.k}, {tile.ahead} steps of {shape.vector * shape.large_bytes} bytes a load in flight, {tile.warps} warps"
     )
-    return [Choice(config, seconds(stream_clocks(tile, shape, problem.spec), problem.spec), text)]
+    merging = merging_seconds(problem, tile.few * tile.many)
+    return [Choice(config, seconds(stream_clocks(tile, shape, problem.spec), problem.spec) + merging, text)]
 
 
 def _tile(problem: KernelProblem, side: SmallSide) -> StreamTile | None:

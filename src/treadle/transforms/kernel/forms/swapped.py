@@ -11,7 +11,7 @@ from treadle.plan.form_times import seconds
 from treadle.plan.small_m import SmallShape, SwappedTile, swapped_clocks, swapped_tile
 from treadle.records import dataclass
 from treadle.transforms.kernel.forms import roles
-from treadle.transforms.kernel.forms.contraction import contraction_of, merging_text
+from treadle.transforms.kernel.forms.contraction import contraction_of, merging_seconds, merging_text
 from treadle.transforms.kernel.forms.form import Choice, Grid
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
 from treadle.transforms.kernel.tiling.contraction import build_contraction
@@ -87,7 +87,8 @@ def decide(problem: KernelProblem) -> Sequence[Choice]:
         f"{kilobytes} KiB of it in flight"
     )
     text += merging_text(problem, config)
-    return [Choice(config, seconds(swapped_clocks(tile, shape, spec), spec), text)]
+    merging = merging_seconds(problem, tile.rows * tile.few, config.parts_together)
+    return [Choice(config, seconds(swapped_clocks(tile, shape, spec), spec) + merging, text)]
 
 
 def _tile(problem: KernelProblem, side: SmallSide) -> SwappedTile | None:

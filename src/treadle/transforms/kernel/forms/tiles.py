@@ -19,7 +19,14 @@ from treadle.plan.tile_config import (
     tile_cost,
 )
 from treadle.records import dataclass
-from treadle.transforms.kernel.forms.contraction import ContractionConfig, asked_tile, contraction_of, contraction_text, merging_text
+from treadle.transforms.kernel.forms.contraction import (
+    ContractionConfig,
+    asked_tile,
+    contraction_of,
+    contraction_text,
+    merging_seconds,
+    merging_text,
+)
 from treadle.transforms.kernel.forms.form import Choice, Grid
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
 from treadle.transforms.kernel.tiling.contraction import build_contraction
@@ -115,15 +122,16 @@ def _choice(problem: KernelProblem, tile: ContractionTile, types: ContractionTyp
     )
     row = None if types.instruction == "fma" else spec.instruction(types.instruction)
     text = contraction_text(problem, tile, types, is_promoted=is_promoted) + merging_text(problem, config)
+    merging = merging_seconds(problem, tile.m * tile.n, config.parts_together)
     if problem.multiplies_pieces:
         sums = multiply_adds(problem)
         shared = resident(tile, sums)
         config = replace(config, resident=shared if shared > 1 else 0)
-        return Choice(config, multiply_add_seconds(tile, sums, problem.memory_bytes), text, tile.m * tile.n / tile.num_warps)
+        return Choice(config, multiply_add_seconds(tile, sums, problem.memory_bytes) + merging, text, tile.m * tile.n / tile.num_warps)
     pieces, gathered = problem.copies.piece_bytes, problem.gathered
     size, moved = types.operand_bytes, problem.memory_bytes
     seconds = tile_seconds(tile, row, problem.shape, size, moved, spec, pieces, gathered, problem.loads)
-    return Choice(config, seconds, text, tile.m * tile.n / tile.num_warps, is_light)
+    return Choice(config, seconds + merging, text, tile.m * tile.n / tile.num_warps, is_light)
 
 
 def build(kernel: KernelBuilder, config: Config) -> Grid:
