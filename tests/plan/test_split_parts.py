@@ -5,7 +5,7 @@ from itertools import product
 from math import inf
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from treadle.machine import TargetSpec, target_spec
@@ -15,7 +15,7 @@ from treadle.plan.form_times import Gathered, best_tile, tile_seconds
 from treadle.plan.pointwise_tiles import AxisShape
 from treadle.plan.reduction_parts import SplitReduction, split_reduction
 from treadle.plan.small_m import SLACK
-from treadle.plan.split_choices import SplitContraction, role_costs
+from treadle.plan.split_choices import SplitContraction, are_alike, role_costs
 from treadle.plan.split_parts import cluster_counts, merge_seconds, merge_times, split_contraction
 from treadle.plan.tile_config import ContractionShape, TileProblem, contraction_types
 
@@ -87,12 +87,24 @@ def test_a_merge_that_begins_early_takes_less() -> None:
 @given(st.sampled_from(TARGETS), st.integers(1, 500), st.integers(1, 2000), st.integers(1, 40), st.integers(2, 64), st.floats(0.5, 3))
 def test_what_is_left_out_of_a_search_is_never_the_best(target: str, m: int, n: int, steps: int, count: int, share: float) -> None:
     """Where something takes less than is enough, the least is what it is without a limit; else nothing is told to take that little."""
+    assume(abs(share - 1) > SLACK)  # at the limit itself either may be told
     problem, spec = product_of(m, n, 64 * steps * count, target)
     part, costs = replace(problem.shape, batch=count, k=64 * steps), role_costs(problem, spec)
     whole = min(merge_times(problem, part, count, costs, spec, inf).values())
     enough = whole * share
     found = min(merge_times(problem, part, count, costs, spec, enough).values(), default=inf)
     assert found == whole if share >= 1 + SLACK else found > enough
+
+
+def test_parts_that_differ_in_length_take_no_turns() -> None:
+    """Their workgroups have one tile each: several rounds of them take longer than those of parts alike, one round as long."""
+    for rows, is_longer in ((4096, True), (512, False)):
+        alike, spec = product_of(rows, 1024, 64 * 64 * 4, "sm_90a")
+        uneven = replace(alike, shape=replace(alike.shape, k=64 * (64 * 4 - 1)))
+        part = replace(alike.shape, batch=4, k=64 * 64)
+        assert are_alike(alike, part) and not are_alike(uneven, part)
+        whole, cut = (merge_times(each, part, 4, role_costs(each, spec), spec, inf)["kernel"] for each in (alike, uneven))
+        assert (cut > whole) == is_longer
 
 
 def test_few_parts_are_modelled_where_models_are_shared() -> None:

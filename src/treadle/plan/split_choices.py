@@ -175,11 +175,12 @@ class RoleCosts:
         self._pieces = None if problem.types.instruction == "fma" else problem.piece_bytes(spec)
         self._models: list[RoleModel] = []
 
-    def of(self, shape: ContractionShape, *, is_whole: bool = False) -> list[RoleModel]:
+    def of(self, shape: ContractionShape, *, is_whole: bool = False, takes_turns: bool = True) -> list[RoleModel]:
         """The models of a contraction, and of one with exchanged operands; none where there are none."""
         if self._pieces is None:
             return []
-        found = list(_role_problems(self._problem, shape, self._pieces, self._spec, is_whole=is_whole))
+        problems = _role_problems(self._problem, shape, self._pieces, self._spec, is_whole=is_whole)
+        found = [replace(roles, takes_turns=takes_turns) for roles in problems]
         self._models += [RoleModel(roles, self._spec) for roles in found[len(self._models) :]]
         return [model.of(roles) for model, roles in zip(self._models, found, strict=False)]
 

@@ -27,6 +27,7 @@ from treadle.plan.split_choices import (
     Choice,
     RoleCosts,
     SplitContraction,
+    are_alike,
     choices_of_one_tile,
     moved_bytes,
     role_costs,
@@ -122,7 +123,7 @@ def merge_times(
     others = choices_of_one_tile(problem, part, spec, max(of_kernel, of_last, of_cluster))
     by_kernel, by_last = [choice.seconds for choice in others], [_last_seconds(count, choice, spec) for choice in others]
     by_cluster = [c.clustered + seconds(cluster_clocks(c.elements, spec), spec) for c in others if c.tiles <= most]
-    for model in costs.of(part):
+    for model in costs.of(part, takes_turns=are_alike(problem, part)):
         least = model.least()
         if bounded_seconds(least, moved, spec) <= of_kernel and (best := model.best()) is not None:
             by_kernel.append(bounded_seconds(model.cost(best), moved, spec))
