@@ -80,7 +80,7 @@ class Config(ContractionConfig):
 
 def refusal(problem: KernelProblem) -> str | None:
     """See `Form`."""
-    problem = _in_steps(problem)
+    problem = in_steps(problem)
     if not problem.overrides.roles:
         return "roles are turned off"
     if problem.merges_parts and problem.axes[0] < 0:
@@ -94,7 +94,7 @@ def refusal(problem: KernelProblem) -> str | None:
 
 def decide(problem: KernelProblem) -> Sequence[Choice]:
     """See `Form`."""
-    stepped = _in_steps(problem)
+    stepped = in_steps(problem)
     if stepped is problem:
         return _choices(problem)
     step = _slot_columns(problem)
@@ -112,7 +112,7 @@ def _slot_columns(problem: KernelProblem) -> int:
     return problem.spec.slot_row_bytes // problem.types.operand_bytes
 
 
-def _in_steps(problem: KernelProblem) -> KernelProblem:
+def in_steps(problem: KernelProblem) -> KernelProblem:
     """The problem with whole steps of channels, where descriptor copies can bring a convolution's operands only so."""
     found = None if problem.descriptor_refusal is None else in_channel_steps(problem.nest, _slot_columns(problem))
     changed = None if found is None else replace(problem, nest=found)
