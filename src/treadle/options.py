@@ -10,6 +10,7 @@ Persistence = Literal["auto", "always", "never"]
 Overlap = Literal["auto", "always", "never"]
 AttentionChoice = Literal["auto", "off", "always"]
 IssueTurns = Literal["off", "always"]
+WindowOrder = Literal["auto", "channels", "places"]
 Form = Literal["auto", "tiles", "roles", "streaming", "swapped", "exchanged", "split_operands"]
 
 CHOICES: Final[dict[str, tuple[str, ...]]] = {
@@ -17,6 +18,7 @@ CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "fp8_accumulation": get_args(Fp8Accumulation),
     "persistent": get_args(Persistence),
     "form": get_args(Form),
+    "window_order": get_args(WindowOrder),
     "attention": get_args(AttentionChoice),
     "issue_turns": get_args(IssueTurns),
     "overlap_launches": get_args(Overlap),
@@ -42,6 +44,8 @@ class ContractionOverrides(Record):
     of it, else along n.
     `tail_tile_n`: columns of narrower tiles that fill the last round, 0 for none.
     `group_m`: rows of tiles walked together for reuse in the cache.
+    `window_order`: of convolutions with roles, what the loop takes first: all "channels" of one place of a window, or all "places" for one
+    step of channels. "auto": places where the cache does not keep what tiles at work read of the image.
     `persistent`: whether as many workgroups as the machine holds take the tiles in turn ("always"), or each workgroup has one tile
     ("never"). "auto": forms with roles are persistent. Parts of reductions whose length the runtime knows have one tile always.
     """
@@ -58,6 +62,7 @@ class ContractionOverrides(Record):
     cluster: int = 1
     tail_tile_n: int = 0
     group_m: int = 0
+    window_order: WindowOrder = "auto"
     persistent: Persistence = "auto"
 
 

@@ -62,6 +62,7 @@ from treadle.transforms.tensor.inline_calls import InlineCallsPass
 from treadle.transforms.tensor.inline_foralls import InlineForallsPass
 from treadle.transforms.tensor.normalize_generics import NormalizeGenericsPass
 from treadle.transforms.tensor.outline_dispatches import OutlineDispatchesPass
+from treadle.transforms.tensor.pad_channels import PadChannelsPass
 from treadle.transforms.tensor.resolve_tensor_dims import ResolveTensorDimsPass
 from treadle.transforms.tensor.set_attention import SetAttentionPass
 from treadle.transforms.tensor.set_dispatch_groups import SetDispatchGroupsPass
@@ -102,7 +103,7 @@ TENSOR = Door("tensor")
 
 def expansions(spec: TargetSpec, options: CompileOptions) -> tuple[ModulePass, ...]:
     """Rewrites of computations that the options or the operations ask for and the machine decides on."""
-    return (SetF32SplitPass(target_name(spec), options.f32_precision), ExpandF32PrecisionPass())
+    return (SetF32SplitPass(target_name(spec), options.f32_precision), ExpandF32PrecisionPass(), PadChannelsPass(target_name(spec)))
 
 
 def split_choices(spec: TargetSpec, options: CompileOptions) -> tuple[ModulePass, ...]:

@@ -90,15 +90,30 @@ def kernel_of(module: builtin.ModuleOp) -> KernelOp:
 @pytest.mark.parametrize("name", ROLES)
 def test_descriptor_copies_bring_images(name: str) -> None:
     module = judge(ROLES[name], "sm_90a")
-    assert str(kernel_of(module).config).startswith("#tile.form<roles")
+    assert str(kernel_of(module).config).startswith(("#tile.form<roles", "#tile.form<exchanged"))
     assert folded(module)
     assert print_module(parse_module(text := print_module(module), "again.mlir")) == text
+
+
+@pytest.mark.parametrize("order", ["channels", "places"])
+@pytest.mark.parametrize("name", sorted(set(ROLES) - {"residual", "channels in part"}))
+def test_filters_are_rows_where_operands_are_exchanged(name: str, order: str) -> None:
+    module = judge(ROLES[name], "sm_90a", form="exchanged", window_order=order, split_reduction="off")
+    assert str(kernel_of(module).config).startswith("#tile.form<exchanged")
+    assert folded(module)
 
 
 @pytest.mark.parametrize("name", ["odd sides", "filters first", "volumes", "groups", "every second pixel"])
 def test_machine_code_is_assembled(name: str) -> None:
     program = treadle.compile(ROLES[name].text(), target="sm_90a")
     assert "cp.async.bulk.tensor" in program.stages["asm"]
+
+
+@pytest.mark.parametrize("name", ["odd sides", "volumes", "spread windows", "batch at run time"])
+def test_machine_code_of_exchanged_operands_is_assembled(name: str) -> None:
+    """Single images too: copies that walk pixels have an axis of images then as well."""
+    program = treadle.compile(ROLES[name].text(), target="sm_90a", options=CompileOptions(form="exchanged", split_reduction="off"))
+    assert "im2col" in program.stages["asm"]
 
 
 @pytest.mark.parametrize("name", TILES)

@@ -165,8 +165,11 @@ class KernelProblem:
 
     @property
     def _has_odd_images(self) -> bool:
-        rows = [axis.size for axis in self.nest.axes if axis.role == "m"]
-        return any(access.image for access in self.nest.accesses) and any(not r.is_constant and r.divisor() < FOLLOWED for r in rows)
+        if not any(access.image for access in self.nest.accesses):
+            return False
+        side = "m" if self.kind.image == self.kind.lhs else "n"
+        pixels = [axis.size for axis in self.nest.axes if axis.role == side]
+        return any(not count.is_constant and count.divisor() < FOLLOWED for count in pixels)
 
     @property
     def is_fixed(self) -> bool:

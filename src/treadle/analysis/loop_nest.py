@@ -75,8 +75,9 @@ class LoopNest:
 
     def folding(self, image: Image, axes: Sequence[int]) -> Windows | None:
         """How a view along these axes (-1: one that stands still) folds an image."""
-        roles = [self.axes[axis].role if axis >= 0 else "" for axis in axes]
-        rows = len(roles) - 1 - roles[::-1].index("m") if "m" in roles else -1
+        kind, roles = self.computation, [self.axes[axis].role if axis >= 0 else "" for axis in axes]
+        pixels = "n" if isinstance(kind, Contraction) and kind.image == kind.rhs else "m"
+        rows = len(roles) - 1 - roles[::-1].index(pixels) if pixels in roles else -1
         return folding(image, [self.axes[axis].dims if axis >= 0 else () for axis in axes], self.dim_sizes, rows)
 
     @property

@@ -203,7 +203,7 @@ def _role_problems(
     of_b, of_a = (row.n_step if side.along_k else spec.slot_row_bytes // size for side in (b, a))
     known = RoleProblem(row, shape, size, (result,), of_b, is_plain=is_whole, piece_bytes=pieces, operands=(a, b))
     yield known
-    if not any(pieces) and not problem.is_windowed and shape.root_count == 1 and may_be_exchanged(shape, (a, b), spec):
+    if not any(pieces) and (is_whole or not problem.is_windowed) and shape.root_count == 1 and may_be_exchanged(shape, (a, b), spec):
         yield exchanged_problem(known, of_a)
 
 

@@ -98,3 +98,17 @@ def test_what_lies_as_the_result_is_not_exchanged() -> None:
     said = exchanged.refusal(problem_of(work.text))
     assert said is not None
     assert "a matrix is read besides the operands" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "form"), [("1x238x168x1536-64-k5", "exchanged"), ("15x69x237x592-24-k5-s2", "roles"), ("4x121x61x64-128-k4-p2", "roles")]
+)
+def test_convolutions_take_it_where_it_is_faster(name: str, form: str) -> None:
+    assert form == answers(problem_of(_in_layout(f"conv-f16-{name}").text))[0].form.NAME
+
+
+def test_shares_of_a_window_are_not_exchanged() -> None:
+    asked = CompileOptions(form="exchanged", split_reduction="3")
+    module, said = lowered(_in_layout("conv-f16-2x9x7x192-24-k3").text, "sm_90a", asked)
+    assert "operands exchanged" not in said
+    assert any(op.name == "pipe.roles" for op in module.walk())

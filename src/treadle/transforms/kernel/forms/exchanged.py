@@ -1,7 +1,7 @@
 """exchanged: the form `roles` with A and B exchanged, so that B's columns lie along the instruction's rows and A's rows along its columns.
 
 Widths of tiles go by 16, heights by 64: a result with 80 or 360 rows is covered with less waste. Tiles of the result are transposed on
-their way out, by the threads' stores.
+their way out, by the threads' stores. Filters of a convolution that fill few columns fill the instruction's rows, and pixels its columns.
 """
 
 from collections.abc import Sequence
@@ -19,6 +19,10 @@ from treadle.transforms.kernel.tiling.builder import KernelBuilder
 
 NAME = "exchanged"
 KIND = "contraction"
+CLEAR_GAIN = 1.05
+"""How many times as long a convolution takes as it stands where its operands are exchanged: images are copied at rates that models know
+less well than those of matrices.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +32,7 @@ class Config(roles.Config):
     form: ClassVar[str] = NAME
 
     def nest_of(self, nest: LoopNest) -> LoopNest:
-        return exchanged(nest)
+        return roles.Config.nest_of(self, exchanged(nest))
 
 
 def refusal(problem: KernelProblem) -> str | None:
@@ -39,11 +43,20 @@ def refusal(problem: KernelProblem) -> str | None:
     if asked.form != NAME:
         if asked.tile:
             return "a tile is asked for"
-        if (reason := problem.descriptor_refusal) is not None:
+        if (reason := roles.in_steps(problem).descriptor_refusal) is not None:
             return reason
         if not may_be_exchanged(problem.shape, problem.role_problem.operands, problem.spec):
             return "the result is large"
-    return roles.refusal(problem.exchanged)
+    if (reason := roles.refusal(problem.exchanged)) is not None or asked.form == NAME or problem.kind.image < 0:
+        return reason
+    return None if _is_clear(problem) else "it is not clearly faster for a convolution"
+
+
+def _is_clear(problem: KernelProblem) -> bool:
+    """Whether roles take clearly longer as operands stand. Those that refuse, or whose tiles do not fit, are no reason against it."""
+    plain = () if roles.refusal(problem) is not None else roles.decide(problem)
+    other = roles.decide(problem.exchanged)
+    return bool(other) and (not plain or plain[0].seconds >= CLEAR_GAIN * other[0].seconds)
 
 
 def decide(problem: KernelProblem) -> Sequence[Choice]:

@@ -7,6 +7,7 @@ from typing import ClassVar
 from treadle.analysis.channel_steps import in_channel_steps
 from treadle.analysis.kernel_problem import KernelProblem
 from treadle.analysis.loop_nest import LoopNest
+from treadle.analysis.window_steps import outgrows_cache, window_steps
 from treadle.plan.form_times import role_seconds
 from treadle.plan.mixed_widths import MixedWidths
 from treadle.plan.role_clocks import RoleModel
@@ -39,7 +40,8 @@ class Config(ContractionConfig):
     `cluster`: workgroups that fetch what they share once: B's tile of neighbours along m or, where it `shares_rows`, A's of neighbours
     along n. `workgroups`: how many take all tiles in turn, 0 for one a
     tile. `blocks`: where tiles of two widths lie (see `MixedWidths.numbers`), empty where all have one. `channel_step`: of a convolution,
-    whole steps of channels for each place of a window (0: as many as there are).
+    whole steps of channels for each place of a window (0: as many as there are). `places_inside`: all places of a window are taken for one
+    step of channels before the next one (see `analysis/window_steps.py`).
     """
 
     form: ClassVar[str] = NAME
@@ -53,6 +55,7 @@ class Config(ContractionConfig):
     workgroups: int = 0
     blocks: tuple[int, ...] = ()
     channel_step: int = 0
+    places_inside: bool = False
 
     def nest_of(self, nest: LoopNest) -> LoopNest:
         return (in_channel_steps(nest, self.channel_step) if self.channel_step else None) or nest
@@ -77,7 +80,7 @@ class Config(ContractionConfig):
 
 def refusal(problem: KernelProblem) -> str | None:
     """See `Form`."""
-    problem = _in_steps(problem)
+    problem = in_steps(problem)
     if not problem.overrides.roles:
         return "roles are turned off"
     if problem.merges_parts and problem.axes[0] < 0:
@@ -91,7 +94,7 @@ def refusal(problem: KernelProblem) -> str | None:
 
 def decide(problem: KernelProblem) -> Sequence[Choice]:
     """See `Form`."""
-    stepped = _in_steps(problem)
+    stepped = in_steps(problem)
     if stepped is problem:
         return _choices(problem)
     step = _slot_columns(problem)
@@ -109,7 +112,7 @@ def _slot_columns(problem: KernelProblem) -> int:
     return problem.spec.slot_row_bytes // problem.types.operand_bytes
 
 
-def _in_steps(problem: KernelProblem) -> KernelProblem:
+def in_steps(problem: KernelProblem) -> KernelProblem:
     """The problem with whole steps of channels, where descriptor copies can bring a convolution's operands only so."""
     found = None if problem.descriptor_refusal is None else in_channel_steps(problem.nest, _slot_columns(problem))
     changed = None if found is None else replace(problem, nest=found)
@@ -161,6 +164,13 @@ def _mixed_widths(problem: KernelProblem, tile: RoleTile) -> tuple[MixedWidths |
     return None, f"; no tiles of {tile.tail_tile_n} columns: {reason}"
 
 
+def _takes_places_inside(problem: KernelProblem, tile: RoleTile) -> bool:
+    asked = problem.overrides.window_order
+    if asked == "channels" or window_steps(problem.nest, problem.axes[2], tile.k) is None:
+        return False
+    return asked == "places" or outgrows_cache(problem.nest, (tile.rows, tile.n), problem.spec)
+
+
 def _choice(problem: KernelProblem, tile: RoleTile, warps: tuple[int, int], *, is_light: bool = False) -> Choice:
     spec, types = problem.spec, problem.types
     mixed, about_widths = _mixed_widths(problem, tile)
@@ -182,6 +192,7 @@ def _choice(problem: KernelProblem, tile: RoleTile, warps: tuple[int, int], *, i
         parts_together=problem.parts_together(tile.m),
         workgroups=0 if problem.overrides.persistent == "never" or not problem.may_take_turns else spec.compute_units,
         blocks=tuple(mixed.numbers()) if mixed is not None else (),
+        places_inside=_takes_places_inside(problem, tile),
     )
     seconds = role_seconds(tile, problem.role_problem, problem.memory_bytes, spec)
     how = "in ping-pong " if tile.ping_pong > 1 else "with deferred stores " if tile.deferred_store else ""
@@ -190,10 +201,12 @@ def _choice(problem: KernelProblem, tile: RoleTile, warps: tuple[int, int], *, i
     consumers = tile.consumer_warpgroups * tile.ping_pong
     text += f"; {consumers} consumer warpgroups {how}fed through {tile.num_stages} stages by a producer{about_widths}"
     text += f"; clusters of {config.cluster} share {'rows of A' if shared == 'a' else 'columns of B'}" if config.cluster > 1 else ""
+    text += "; all places of a window for each step of channels" if config.places_inside else ""
     text += merging_text(problem, config)
     return Choice(config, seconds, text, tile.m * tile.n / tile.warps, is_light)
 
 
 def build(kernel: KernelBuilder, config: Config) -> Grid:
     """See `Form`."""
-    return build_contraction(kernel, contraction_of(kernel), config, mixed=config.mixed_widths, has_roles=True)
+    inside = config.places_inside
+    return build_contraction(kernel, contraction_of(kernel), config, mixed=config.mixed_widths, has_roles=True, places_inside=inside)

@@ -6,6 +6,7 @@ Contractions that share an operand are all in the loop, with a tile of accumulat
 from collections.abc import Sequence
 
 from treadle.analysis.indexing import Contraction, StructuredOp
+from treadle.analysis.window_steps import window_steps
 from treadle.dialects import dispatch, pipe, tile
 from treadle.ir.builtin import number_attr
 from treadle.ir.core import AffineMap, Attribute, Block, SSAValue
@@ -139,14 +140,18 @@ def build_contraction(
     mixed: MixedWidths | None = None,
     has_roles: bool = False,
     split: str = "",
+    places_inside: bool = False,
 ) -> tuple[Expr, Expr, Expr]:
     """Emit the kernel; returns its grid.
 
     `workgroups`: how many take all tiles in turn, 0 for one a tile. `mixed`: where tiles of two widths lie; those of the narrower one
     compute, and store again, columns of their neighbours. `has_roles`: copies and arithmetic will go to different warps.
     `split`: the name of the split of operands of f32 whose parts are multiplied; "" where they are multiplied as they are.
+    `places_inside`: of a convolution, all places of the window are taken for one step of channels.
     """
-    index = kernel.index
+    index, (k_axis, tile_k) = kernel.index, (config.axes[2], config.tile[2])
+    if places_inside and (steps := window_steps(kernel.nest, k_axis, tile_k)) is not None:
+        kernel.interleaved[k_axis] = (steps, tile_k)
     counts = _tile_counts(kernel, config, mixed)
     first = index.insert(tile.ProgramIdOp(0))
     if not workgroups:

@@ -90,7 +90,7 @@ def _nest(
         loop.attributes[pipe.LEAST_STEPS] = builtin.IntegerAttr(-(-least // step), builtin.i64)
     index.builder.insert(loop)
     place = kernel.enter(block)
-    kernel.offset[axis] = index.add(first, block.args[0])
+    kernel.offset[axis] = kernel.place_along(axis, index.add(first, block.args[0]))
     results = _nest(kernel, rest, looped, ends, block.args[1:], body, together)
     index.builder.insert(scf.YieldOp(*results))
     kernel.leave(place)

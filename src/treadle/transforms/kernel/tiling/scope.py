@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from treadle.analysis.loop_nest import LoopNest
 from treadle.analysis.root_positions import kernel_symbols
 from treadle.analysis.row_lines import RowLine
+from treadle.analysis.window_steps import WindowSteps
 from treadle.dialects import dispatch, tile
 from treadle.dialects.tile_attributes import PointerType
 from treadle.errors import InternalError
@@ -51,7 +52,8 @@ class KernelScope:
     """`offset`: where the current tile starts along each merged axis (set by the tilings, also inside loops). `rank`: dimensions of the
     frame that bodies are evaluated on. `walks`: of axes that are walked otherwise than tile by tile from 0; `ends`: whether elements ahead
     of the start of an axis and behind its end are to be masked, where that is not behind its end alone. `shares`: where the part of a
-    reduced axis that a block walks begins, and how long it is, in whole steps of its loop.
+    reduced axis that a block walks begins, and how long it is, in whole steps of its loop. `interleaved`: reduced axes whose loops take all
+    places of a window for one step of channels, then the next step, in steps of so many elements.
     """
 
     def __init__(self, nest: LoopNest, index_element: builtin.IntegerType = builtin.i32) -> None:
@@ -73,6 +75,7 @@ class KernelScope:
         self.walks: dict[int, Walk] = {}
         self.ends: dict[int, tuple[bool, bool]] = {}
         self.shares: dict[int, tuple[Expr, Expr]] = {}
+        self.interleaved: dict[int, tuple[WindowSteps, int]] = {}
         self._tiles: list[dict[object, Value]] = [{}]
         self._scalars: dict[SSAValue, Value] = {}
         self.rank = 1
@@ -102,6 +105,15 @@ class KernelScope:
         """Back to where `enter` was called."""
         self.index.builder.insertion_point = place
         self._tiles.pop()
+
+    def place_along(self, axis: int, walked: SSAValue) -> SSAValue:
+        """Where the step of a loop begins along its axis that begins at `walked` in the order of the loop."""
+        if axis not in self.interleaved:
+            return walked
+        steps, step = self.interleaved[axis]
+        index, number = self.index, self.index.divide(walked, step)
+        window, channel = index.remainder(number, steps.places), index.divide(number, steps.places)
+        return index.add(index.multiply(window, steps.channels), index.multiply(channel, step))
 
     @contextmanager
     def at(self, axis: int, offset: SSAValue) -> Generator[None]:

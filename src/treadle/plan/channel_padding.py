@@ -1,0 +1,48 @@
+"""Whether a convolution whose channels are no whole 16 bytes had better read copies of its operands with zeros behind the channels."""
+
+from typing import Final
+
+from treadle.machine.spec import TargetSpec
+from treadle.plan.f32_split import contraction_seconds
+from treadle.records import dataclass
+
+ELEMENTS_PER_CLOCK: Final = 4
+"""Elements a compute unit and clock that threads bring to shared memory one at a time: 3.0 to 4.6 on H200 where the kernel is long."""
+WIDTH_GAIN: Final = 0.6
+"""What several elements at a time gain, as a power of their number: 6.1 to 7.2 of two, 9.1 to 10 of four."""
+TILE_SIDE: Final = 128
+"""Rows and columns of the tiles for which they are brought: each element of an operand once for each tile of the other's. Instructions of
+fewer columns take as long as those of so many, for they read rows from shared memory.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PaddedConvolution:
+    """Sizes of a convolution as a contraction: `m` pixels, `n` filters, `k` elements of a window. `image`, `filters`: elements of the
+    operands. `channels` become `padded`.
+    """
+
+    m: int
+    n: int
+    k: int
+    image: int
+    filters: int
+    channels: int
+    padded: int
+    element_bytes: int
+
+    def seconds_as_is(self, spec: TargetSpec) -> float:
+        """Modelled time of the kernel whose threads load element by element."""
+        width = self.channels & -self.channels
+        brought = self.k * (self.m * -(-self.n // TILE_SIDE) + self.n * -(-self.m // TILE_SIDE))
+        rate = ELEMENTS_PER_CLOCK * width**WIDTH_GAIN * spec.compute_units * spec.clock_mhz * 1e6
+        return brought / rate + spec.rates.general.launch_seconds
+
+    def seconds_padded(self, spec: TargetSpec, input_type: str, result_type: str) -> float:
+        """Modelled time of both copies and the convolution of what they made."""
+        rates, operands = spec.rates.general, (self.image + self.filters) * self.element_bytes
+        growth = self.padded / self.channels
+        copying = operands * (1 + growth) / (spec.memory_gbps * 1e9 * rates.efficiency) + 2 * rates.launch_seconds
+        row = next(iter(spec.instructions_for(input_type, input_type, result_type)), None)
+        macs = float(self.m * max(self.n, TILE_SIDE)) * self.k * growth
+        return copying + contraction_seconds(macs, operands * growth, spec, row)
