@@ -76,6 +76,20 @@ def test_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         pool.close()
 
 
+def test_a_job_that_took_too_long_is_not_tried_again() -> None:
+    """Nor by a worker that has served others; its limit may be another than the tools'."""
+    pool = WorkerPool(1)
+    try:
+        pool.run(job(vector_add(NVIDIA)))
+        (before,) = pool.pids()
+        with pytest.raises(InternalError, match="took too long"):
+            pool.run(job(vector_add(NVIDIA)), 0.0)
+        assert pool.pids() == []
+        assert not alive(before)
+    finally:
+        pool.close()
+
+
 def test_warming_up_starts_what_is_missing() -> None:
     pool = WorkerPool(2)
     try:

@@ -52,7 +52,9 @@ class LlvmJob:
 
 
 class _Crash(Exception):
-    """The child ended or hung in the middle of a request; the message is what it wrote to its error output."""
+    """The child ended or hung in the middle of a request; the message is what it wrote to its error output. `is_late`: it hung."""
+
+    is_late = False
 
 
 class _Worker:
@@ -107,7 +109,9 @@ class _Worker:
         while size:
             ready, _, _ = select.select([fd], [], [], max(0.0, deadline - time.monotonic()))
             if not ready:
-                raise self._crash("took too long and was stopped")
+                late = self._crash("took too long and was stopped")
+                late.is_late = True
+                raise late
             data = os.read(fd, min(size, 1 << 20))
             if not data:
                 raise self._crash("ended")
@@ -153,19 +157,22 @@ class WorkerPool:
         with self._changed:
             return [w.pid for w in self._live]
 
-    def run(self, job: LlvmJob) -> str | bytes:
-        """Generate code; raises `InternalError` with LLVM's words and the offending line of the text."""
+    def run(self, job: LlvmJob, seconds: float | None = None) -> str | bytes:
+        """Generate code, in at most `seconds` (by default the tools' limit); raises `InternalError` with LLVM's words and the offending
+        line of the text.
+        """
+        limit = knobs.TOOL_SECONDS.get() if seconds is None else seconds
         worker = self._take(job.llvm_options)
         fresh = worker.served == 0
         try:
             try:
-                kind, result = worker.request(job, knobs.TOOL_SECONDS.get())
-            except _Crash:
+                kind, result = worker.request(job, limit)
+            except _Crash as crash:
                 self._drop(worker)
-                if fresh:
+                if fresh or crash.is_late:
                     raise
                 worker = self._take(job.llvm_options, fresh=True)
-                kind, result = worker.request(job, knobs.TOOL_SECONDS.get())
+                kind, result = worker.request(job, limit)
         except _Crash as crash:
             self._drop(worker)
             raise InternalError(f"LLVM failed for {job.cpu}: {crash}") from None
@@ -278,12 +285,14 @@ def emit_object(text: str, *, triple: str, cpu: str, features: str = "", opt_lev
     return result if isinstance(result, bytes) else result.encode()
 
 
-def compile_many(jobs: Sequence[LlvmJob]) -> list[str | bytes]:
-    """All jobs, in parallel over the worker processes; results in order. Raises the first error after all have ended."""
+def compile_many(jobs: Sequence[LlvmJob], seconds: float | None = None) -> list[str | bytes]:
+    """All jobs, in parallel over the worker processes, each in at most `seconds`; results in order. Raises the first error after all have
+    ended.
+    """
     if len(jobs) <= 1:
-        return [_pool.run(job) for job in jobs]
+        return [_pool.run(job, seconds) for job in jobs]
     with ThreadPoolExecutor(min(len(jobs), _pool.size)) as threads:
-        futures = [threads.submit(_pool.run, job) for job in jobs]
+        futures = [threads.submit(_pool.run, job, seconds) for job in jobs]
     return [future.result() for future in futures]
 
 

@@ -68,10 +68,11 @@ def test_tiles_that_would_spill_are_right(target: str) -> None:
 def test_a_failure_of_the_other_way_leaves_the_first_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     generate = amd.compile_many
 
-    def failing(jobs: Sequence[LlvmJob]) -> list[Any]:
+    def failing(jobs: Sequence[LlvmJob], seconds: float | None = None) -> list[Any]:
         if any(register_use._FEWEST_REGISTERS in job.text for job in jobs):
+            assert seconds is not None, "what is only tried must not take minutes"
             raise InternalError("LLVM ended")
-        return generate(jobs)
+        return generate(jobs, seconds)
 
     monkeypatch.setattr(amd, "compile_many", failing)
     with pytest.raises(KernelRejected, match="registers do not hold the tile"):

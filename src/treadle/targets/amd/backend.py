@@ -23,6 +23,8 @@ from treadle.targets.simt.kernel import emit_kernel
 OPT_LEVEL = 3
 
 _REGISTER_BYTES = 4
+OTHER_SECONDS = 5.0
+"""How long code generation may take that is only tried for better code: usually less than a second."""
 
 
 def _jobs(emitted: EmittedKernel) -> tuple[LlvmJob, LlvmJob]:
@@ -56,8 +58,8 @@ class AmdBackend:
         if other is None or not isinstance(assembly, str):
             return self._finish(emitted, assembly, object_file)
         try:
-            again, object_again = compile_many(_jobs(other))
-        except InternalError:  # LLVM's unusual ways may fail where its usual one does not
+            again, object_again = compile_many(_jobs(other), OTHER_SECONDS)
+        except InternalError:  # LLVM's unusual ways may fail, or take minutes, where its usual one does not
             return self._finish(emitted, assembly, object_file)
         if not isinstance(again, str) or not self._is_better(emitted, assembly, other, again):
             return self._finish(emitted, assembly, object_file)
