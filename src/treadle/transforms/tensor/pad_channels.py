@@ -15,8 +15,7 @@ from treadle.analysis.convolution import padded_source
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.indexing import Contraction, StructuredOp, classify, loop_sizes, plain_dims, total_size, view_of
 from treadle.analysis.operation_marks import ORIGIN, origin_of
-from treadle.errors import InternalError
-from treadle.ir.core import DYNAMIC_INDEX, Attribute, Operation, SSAValue
+from treadle.ir.core import DYNAMIC_INDEX, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, func, linalg, tensor
 from treadle.ir.emitter import Emitter
 from treadle.ir.locations import location_of
@@ -68,18 +67,12 @@ def _sizes(view: StructuredOp, kind: Contraction, channels: int, padded: int) ->
     return PaddedConvolution(m, n, k, left, right, channels, padded, _bytes(view.inputs[kind.lhs]))
 
 
-def _float(kind: Attribute) -> builtin.AnyFloat:
-    if not isinstance(kind, builtin.AnyFloat):
-        raise InternalError(f"a convolution of {kind}")
-    return kind
-
-
 def with_zeros(value: SSAValue, axis: int, padded: int, anchor: Operation) -> SSAValue:
     """A copy of a tensor, in front of `anchor`, with `padded` places along an axis of known size, zeros behind those of the tensor."""
     emit, kind = TensorEmitter(anchor), tensor_type(value).element_type
     sizes, size = emit.sizes(value), tensor_type(value).get_shape()[axis]
     out = emit.empty([*sizes[:axis], padded, *sizes[axis + 1 :]], kind)
-    zero = builtin.IntegerAttr(0, kind) if isinstance(kind, builtin.IntegerType) else builtin.FloatAttr(0.0, _float(kind))
+    zero = builtin.FloatAttr(0.0, kind) if isinstance(kind, builtin.AnyFloat) else builtin.IntegerAttr(0, 8 * element_bytes(kind))
 
     def number(inside: Emitter, value: int) -> SSAValue:
         return inside.insert(arith.ConstantOp(builtin.IntegerAttr.from_index_int_value(value)))
