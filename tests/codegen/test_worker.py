@@ -1,6 +1,7 @@
 """Code generation processes: results, errors with the line, crashes, time limits, parallel use, no process left behind."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -82,8 +83,9 @@ def test_a_job_that_took_too_long_is_not_tried_again() -> None:
     try:
         pool.run(job(vector_add(NVIDIA)))
         (before,) = pool.pids()
+        os.kill(before, signal.SIGSTOP)
         with pytest.raises(InternalError, match="took too long"):
-            pool.run(job(vector_add(NVIDIA)), 0.0)
+            pool.run(job(vector_add(NVIDIA)), 0.1)
         assert pool.pids() == []
         assert not alive(before)
     finally:
