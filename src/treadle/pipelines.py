@@ -65,6 +65,7 @@ from treadle.transforms.tensor.outline_dispatches import OutlineDispatchesPass
 from treadle.transforms.tensor.pad_channels import PadChannelsPass
 from treadle.transforms.tensor.resolve_tensor_dims import ResolveTensorDimsPass
 from treadle.transforms.tensor.set_attention import SetAttentionPass
+from treadle.transforms.tensor.set_channel_padding import SetChannelPaddingPass
 from treadle.transforms.tensor.set_dispatch_groups import SetDispatchGroupsPass
 from treadle.transforms.tensor.set_f32_split import SetF32SplitPass
 from treadle.transforms.tensor.set_split_reduction import SetSplitReductionPass
@@ -103,7 +104,8 @@ TENSOR = Door("tensor")
 
 def expansions(spec: TargetSpec, options: CompileOptions) -> tuple[ModulePass, ...]:
     """Rewrites of computations that the options or the operations ask for and the machine decides on."""
-    return (SetF32SplitPass(target_name(spec), options.f32_precision), ExpandF32PrecisionPass(), PadChannelsPass(target_name(spec)))
+    splits = SetF32SplitPass(target_name(spec), options.f32_precision), ExpandF32PrecisionPass()
+    return (*splits, SetChannelPaddingPass(target_name(spec)), PadChannelsPass())
 
 
 def split_choices(spec: TargetSpec, options: CompileOptions) -> tuple[ModulePass, ...]:

@@ -18,15 +18,15 @@ fewer columns take as long as those of so many, for they read rows from shared m
 
 @dataclass(frozen=True, slots=True)
 class PaddedConvolution:
-    """Sizes of a convolution as a contraction: `m` pixels, `n` filters, `k` elements of a window. `image`, `filters`: elements of the
-    operands. `channels` become `padded`.
+    """Sizes of a convolution as a contraction: `pixels`, `filters`, and `k` elements of a window, of each of so many `groups`. `operands`:
+    elements of image and filters. `channels` become `padded`.
     """
 
-    m: int
-    n: int
-    k: int
-    image: int
+    groups: int
+    pixels: int
     filters: int
+    k: int
+    operands: int
     channels: int
     padded: int
     element_bytes: int
@@ -34,15 +34,16 @@ class PaddedConvolution:
     def seconds_as_is(self, spec: TargetSpec) -> float:
         """Modelled time of the kernel whose threads load element by element."""
         width = self.channels & -self.channels
-        brought = self.k * (self.m * -(-self.n // TILE_SIDE) + self.n * -(-self.m // TILE_SIDE))
+        tiles = -(-self.filters // TILE_SIDE), -(-self.pixels // TILE_SIDE)
+        brought = self.groups * self.k * (self.pixels * tiles[0] + self.filters * tiles[1])
         rate = ELEMENTS_PER_CLOCK * width**WIDTH_GAIN * spec.compute_units * spec.clock_mhz * 1e6
         return brought / rate + spec.rates.general.launch_seconds
 
     def seconds_padded(self, spec: TargetSpec, input_type: str, result_type: str) -> float:
         """Modelled time of both copies and the convolution of what they made."""
-        rates, operands = spec.rates.general, (self.image + self.filters) * self.element_bytes
+        rates, operands = spec.rates.general, self.operands * self.element_bytes
         growth = self.padded / self.channels
         copying = operands * (1 + growth) / (spec.memory_gbps * 1e9 * rates.efficiency) + 2 * rates.launch_seconds
         row = next(iter(spec.instructions_for(input_type, input_type, result_type)), None)
-        macs = float(self.m * max(self.n, TILE_SIDE)) * self.k * growth
+        macs = float(self.groups * self.pixels * max(self.filters, TILE_SIDE)) * self.k * growth
         return copying + contraction_seconds(macs, operands * growth, spec, row)

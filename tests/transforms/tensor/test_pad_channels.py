@@ -18,7 +18,7 @@ from treadle.pipelines import tensor_passes
 from treadle.plan import channel_padding
 from treadle.remarks import collect_remarks
 from treadle.sim.schedule.program import run_program_scheduled
-from treadle.transforms.tensor.pad_channels import NAME
+from treadle.transforms.tensor.set_channel_padding import NAME
 
 LARGE = "conv-bf16-2x94x443x641-146-k5-s2"
 SMALL = {
@@ -59,19 +59,6 @@ def test_both_operands_are_copied_to_whole_lines() -> None:
     ]
     assert len(found) == 3
     assert dispatch.text_lists(found[-1].arg_shapes)[:2] == (("2", "94", "443", "648"), ("146", "5", "5", "648"))
-
-
-@pytest.mark.parametrize("name", ["conv-bf16-2x94x443x640-146-k5-s2", "conv-bf16-1x20x20x45-40-k3"])
-def test_others_are_left_alone(name: str) -> None:
-    """Channels that descriptors can reach, and convolutions that take less time than copies."""
-    found, said = kernels(text_of(name))
-    assert len(found) == 1
-    assert not any(text.startswith("decision") for text in said)
-
-
-def test_machines_without_descriptors_are_left_alone() -> None:
-    """What threads load they load at any pitch."""
-    assert kernels(text_of(LARGE), "gfx942")[1] == []
 
 
 @pytest.mark.parametrize("convolution", [*SMALL.values(), *PADDED_AT_RANDOM], ids=str)
