@@ -16,7 +16,7 @@ from typing import Any
 
 from treadle.tools.audit import shortfalls
 
-TABLE = Path(__file__).parent / "results" / "static-2026-11-24-amd-loops.json"
+TABLE = Path(__file__).parent / "results" / "static-2026-11-26-amd-loops.json"
 Record = dict[str, Any]
 
 

@@ -74,6 +74,12 @@ RATES: Final = Knob[Path | None](
     None,
     _path,
 )
+EVERY_LANE: Final = Knob(
+    "TREADLE_EVERY_LANE_ARRIVES",
+    "1 to let every lane of a warp arrive at a barrier, not one for all: for tools that do not follow a warp's own barrier",
+    0,
+    _is_set,
+)
 TOOL_SECONDS: Final = Knob("TREADLE_TOOL_SECONDS", "seconds a tool or a code generation may take", 300.0, _positive)
 
 ALL: Final[tuple[Knob[Path | None] | Knob[int] | Knob[float], ...]] = (
@@ -87,5 +93,6 @@ ALL: Final[tuple[Knob[Path | None] | Knob[int] | Knob[float], ...]] = (
     VERIFY_EACH_PASS,
     DEBUG,
     RATES,
+    EVERY_LANE,
     TOOL_SECONDS,
 )

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from device import compiled_programs, hand_written, hand_written_programs, synchronised
-from device.sanitizer import TOOLS, check, start
+from device.sanitizer import FOUND, TOOLS, check, sanitized, start
 
 from treadle.artifact import Manifest
 
@@ -97,3 +97,10 @@ def test_sanitizer_reports_nothing(script: str, names: list[str], tool: str) -> 
 def test_few_programs_are_kept_from_racecheck() -> None:
     assert reads_behind_remote_arrivals("cluster-merge")
     assert sum(map(reads_behind_remote_arrivals, compiled_programs.CASES)) <= 3
+
+
+@pytest.mark.usefixtures("hopper")
+def test_racecheck_does_not_follow_elected_lanes() -> None:
+    """Why every lane arrives under racecheck: where one lane arrives for its warp, it reports a ring whose results are right."""
+    done = sanitized("racecheck", "compiled_programs.py", ["bf16x6"], {})
+    assert done.returncode == FOUND and "1 right" in done.stdout

@@ -13,7 +13,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from treadle import __version__
+from treadle import __version__, knobs
 from treadle.driver.program import Program
 from treadle.driver.sources import Source, read_source
 from treadle.driver.tuned import with_tuned_options
@@ -145,7 +145,8 @@ def cache_key(source: Source, target: str, options: CompileOptions, function: st
     variant = " ".join(str(layout) for layout in layouts or ())
     machine = (target, registered_facts(target), registry.code_version(target) or "")
     read = (source.text, source.file, source.level or "")
-    parts = (*read, *machine, options.key(), function or "", variant, *tool_versions(), own_state())
+    shown = str(knobs.EVERY_LANE.get())
+    parts = (*read, *machine, options.key(), function or "", variant, shown, *tool_versions(), own_state())
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 

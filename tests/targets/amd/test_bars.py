@@ -17,7 +17,7 @@ from treadle.targets.registry import backend
 from treadle.tools.audit import Row, own_rows, shortfalls
 
 RESULTS = Path(__file__).parents[3] / "benchmarks" / "results"
-TABLE = "static-2026-11-24-amd-loops.json"
+TABLE = "static-2026-11-26-amd-loops.json"
 SHARES = {"gfx942": 0.75, "gfx950": 0.85}
 KINDS = {"f16": "f32", "bf16": "f32", "i8": "i32"}
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from treadle import knobs
 from treadle.codegen.llvm_text import I32, PTR, Builder, Parameter, Value, bit_width, i32, key_value
 from treadle.dialects.agents import Role, arrival_unit, role_of
 from treadle.dialects.pipe import PartOp, RolesOp, SlotOp
@@ -60,6 +61,7 @@ class NvidiaHooks(SimtHooks):
         self._cluster, self._resident = 1, 1
         self._is_uniform, self._is_early = True, False
         self._tf32: frozenset[AllocOp] = frozenset()
+        self._lanes_arriving = spec.subgroup_size if knobs.EVERY_LANE.get() else 1
 
     # --- the function
 
@@ -259,7 +261,7 @@ class NvidiaHooks(SimtHooks):
         self._fetch_maps(ctx)
         with b.when(b.icmp("eq", ctx.thread, i32(0))):
             for op, address in barriers:
-                count = op.arrivals.value.data * arrival_unit(op)
+                count = op.arrivals.value.data * arrival_unit(op) * self._lanes_arriving
                 for slot in range(op.slot_count()):
                     at = b.ptrtoint(b.gep(address, i32(slot * self.spec.barrier_bytes)), I32)
                     b.asm("mbarrier.init.shared::cta.b64 [$0], $1;", f"r,r,{MEMORY}", [at, i32(count)])
@@ -267,7 +269,7 @@ class NvidiaHooks(SimtHooks):
         self.barrier(b)
 
     def mbarrier_expect(self, ctx: KernelContext, address: Value, byte_count: int, unit: int) -> None:
-        at = self._elected.operand(ctx.b.ptrtoint(address, I32))
+        at, unit = self._elected.operand(ctx.b.ptrtoint(address, I32)), unit * self._lanes_arriving
         if unit == 1:
             self._elected.add(f"mbarrier.arrive.expect_tx.shared::cta.b64 _, [{at}], {byte_count};")
             return
@@ -276,12 +278,14 @@ class NvidiaHooks(SimtHooks):
 
     def arrive(self, ctx: KernelContext, op: ArriveOp, address: Value, count: int) -> None:
         b = ctx.b
+        every = self._lanes_arriving > 1
         number = f", {count}" if count > 1 else ""
         if op.peer_ranks():
-            arrive_at_peers(ctx, op, address, number)
+            arrive_at_peers(ctx, op, address, f", {count * self._lanes_arriving}" if every else number)
             return
         # What other lanes did through the generic proxy must be done when one lane arrives for them.
-        text = f"{{ .reg .pred p;\n{ahead_of_arrival(ctx, op)}setp.eq.u32 p, $1, 0;\n@p mbarrier.arrive.shared::cta.b64 _, [$0]{number}; }}"
+        chosen = "" if every else "setp.eq.u32 p, $1, 0;\n@p "
+        text = f"{{ .reg .pred p;\n{ahead_of_arrival(ctx, op)}{chosen}mbarrier.arrive.shared::cta.b64 _, [$0]{number}; }}"
         b.asm(text, f"r,r,{MEMORY}", [b.ptrtoint(address, I32), ctx.lane])
 
     def hold_reads(self, ctx: KernelContext, op: BarrierOp | NamedBarrierOp) -> None:
