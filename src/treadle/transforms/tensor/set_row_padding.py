@@ -1,0 +1,109 @@
+"""set-row-padding: which contractions read copies of operands whose rows begin at whole 16 bytes.
+
+Level: tensor, after set-attention. Reads: contractions of known sizes with an operand whose rows are no whole 16 bytes apart
+(`analysis/row_pitch.py`), the machine's rates. Writes: `treadle.padded_rows`, how far the rows of the copies are apart, where
+`plan/row_padding.py` has that faster; a remark tells of each other one. Zeros, which a user may write, ask for none.
+Leaves alone: machines without descriptor copies, for threads load at any pitch, contractions that no copies bring to a matrix instruction,
+convolutions (see set-channel-padding), those of blocks and of groups that the user has named, and those that have the attribute.
+"""
+
+from collections.abc import Sequence
+from itertools import product
+from math import prod
+from typing import ClassVar
+
+from treadle.analysis.data_flow import DataFlow
+from treadle.analysis.element_bytes import element_bytes
+from treadle.analysis.indexing import Contraction
+from treadle.analysis.operation_marks import PADDED_ROWS, origin_of
+from treadle.analysis.padded_rows import OperandPitch, operand_pitches
+from treadle.dialects import dispatch
+from treadle.ir.core import Operation
+from treadle.ir.dialects import builtin, func
+from treadle.ir.locations import location_of
+from treadle.ir.passes import register_pass
+from treadle.ir.tensors import tensor_type
+from treadle.machine import TargetSpec, target_spec
+from treadle.plan.padded_copies import whole_pieces
+from treadle.plan.row_padding import OperandCopy, row_padding
+from treadle.records import dataclass
+from treadle.remarks import emit
+from treadle.strategies.facts import OperationFacts
+from treadle.strategies.split_sizes import contraction_problem
+from treadle.transforms.tensor.function_pass import FunctionPass
+from treadle.transforms.tensor.generics import generics
+from treadle.transforms.tensor.split_requests import facts_of
+
+NAME = "set-row-padding"
+
+
+def _copy(operand: OperandPitch, pitch: int) -> OperandCopy:
+    """What a copy moves. An operand that has another pitch already is no longer for it."""
+    type_ = tensor_type(operand.value)
+    rows, size = prod(type_.get_shape()[:-1]), element_bytes(type_.element_type)
+    return OperandCopy(rows * type_.get_shape()[-1] * size, rows * pitch * size)
+
+
+def _text(pitches: Sequence[int]) -> str:
+    return " and ".join(f"{which}, {pitch} elements apart" for which, pitch in zip("AB", pitches, strict=True) if pitch)
+
+
+@register_pass
+@dataclass(frozen=True)
+class SetRowPaddingPass(FunctionPass):
+    """`target`: the machine whose rates decide. `f32_precision`: as in `CompileOptions`. `splits`: contractions may be split into parts."""
+
+    name: ClassVar[str] = NAME
+    target: str
+    f32_precision: str = "ieee"
+    splits: bool = True
+
+    def run(self, function: func.FuncOp) -> None:
+        """Decide for one function."""
+        spec, flow = target_spec(self.target), DataFlow(function.body.block)
+        if spec.bulk_tensor is None:
+            return
+        for op in generics(function):
+            facts, operands = facts_of(op, self.f32_precision), operand_pitches(op)
+            is_free = PADDED_ROWS not in op.attributes and dispatch.GROUP not in op.attributes and not flow.blocks_of(op)
+            if is_free and facts is not None and operands is not None:
+                self._decide(op, facts, operands, spec, spec.bulk_tensor.pitch_align_bytes)
+
+    def _decide(
+        self, op: Operation, facts: OperationFacts, operands: tuple[OperandPitch, OperandPitch], spec: TargetSpec, align: int
+    ) -> None:
+        kind, known = facts.computation, [size for size in facts.sizes if size]
+        if not isinstance(kind, Contraction):
+            return
+        pitches = [self._pitch(op, operand, which, align, spec.line_bytes) for operand, which in zip(operands, "AB", strict=True)]
+        if not any(pitches):
+            return
+        if len(known) < len(facts.sizes):
+            emit("refusal", NAME, origin_of(op), "rows stay as they are: only the runtime knows all sizes", location_of(op))
+            return
+        choices = list(product(*({0, pitch} for pitch in pitches)))
+        problems = {(a, b): contraction_problem(facts, kind, known, spec, (a, b)) for a, b in choices}
+        if not any((*problems[0, 0].copied_rows, *problems[0, 0].lying_rows)):
+            return
+        copies = [_copy(operand, pitch) for operand, pitch in zip(operands, pitches, strict=True)]
+        if (found := row_padding(problems, copies, spec, splits=self.splits)) is None:
+            return
+        times = f"{1e6 * found.seconds:.1f} us are modelled with rows of {_text(found.pitches)}, {1e6 * found.seconds_as_is:.1f} us without"
+        if not found.is_clear:
+            emit("refusal", NAME, origin_of(op), f"no copies with rows of whole {align} bytes: {times}", location_of(op))
+            return
+        op.attributes[PADDED_ROWS] = builtin.DenseArrayBase.from_list(builtin.i64, found.pitches)
+        emit("decision", NAME, origin_of(op), f"copies with rows of whole {align} bytes: {times}", location_of(op))
+
+    def _pitch(self, op: Operation, operand: OperandPitch, which: str, align: int, line: int) -> int:
+        """How far rows of a copy of an operand are to be apart, whole lines of the cache since nothing behind them is moved; 0 where it
+        needs none, or can have none.
+        """
+        type_ = tensor_type(operand.value)
+        size = element_bytes(type_.element_type)
+        if operand.pitch * size % align == 0 and operand.pitch:
+            return 0
+        if operand.refusal:
+            emit("refusal", NAME, origin_of(op), f"rows of {which} stay as they are: {operand.refusal}", location_of(op))
+            return 0
+        return whole_pieces(type_.get_shape()[-1], size, line)
