@@ -3,6 +3,10 @@
 Four things do: the matrix instructions; the copy engine, row by row of the boxes; the cache that all units share, which serves the fewer
 rows the more units ask; and one consumer warpgroup alone, which waits for each step's instructions before it releases a slot. Rows that
 begin inside a cache line are two requests. Between tiles consumers write results while the ring goes on filling.
+
+Rows that threads copy are bound by the threads where few units are at work, and by the cache where all are: pieces of 4 and 8 bytes are more
+requests than rows, and a piece that is shifted into place takes two loads. Threads that store rows of odd length leave sectors of the cache
+partly written at both ends of what a warp stores at once, in tiles of 208 columns 16 neighbours, in tiles of 192 up to 64.
 """
 
 from collections.abc import Callable
@@ -109,7 +113,8 @@ class RoleModel:
         self.queue = spec.queue_for("copy_in")
         brought = [result for result in problem.results if result.is_read and result.in_bulk]
         written = [result for result in problem.results if not (result.is_read and result.in_bulk)] or [ResultShape(0, True)]
-        self.leaving = sum(_element_clocks(result, rates) for result in written)
+        self.written = written
+        self.threads_store = any(not result.in_bulk and not result.is_read for result in written)
         self.heavy = problem.heavy * 2 * max(1, len(written))
         self.reading = rates.read_share * len(brought) * rates.epilogue_clocks
         self.brought = sum(result.element_bytes for result in brought) / spec.line_bytes * rates.cache_row_clocks
@@ -194,7 +199,7 @@ class RoleModel:
         matrix = self.matrix(form) * (1 if form.ping_pong > 1 else 1 - 1 / MOST_NARROWER)
         busy, (m, n, _) = max(matrix, copies.engine, copies.threads), self.problem.shape.extents
         first = form.k * self.problem.operand_bytes * rows * self.rates.fill_clocks
-        tiles, leaving = -(-m // form.rows) * -(-n // form.n), form.rows * form.n * (self.leaving + self.reading)
+        tiles, leaving = -(-m // form.rows) * -(-n // form.n), form.rows * form.n * (self.leaving(form) + self.reading)
         return _FormTerms(form.k, tiles, first, busy, copies.cache, max(busy, copies.cache), leaving)
 
     def _held_forms(self) -> list[tuple[RoleTile, _FormTerms]]:
@@ -237,6 +242,10 @@ class RoleModel:
         """The copies of a form's tiles, of clusters or alone, whichever are less."""
         shared = [self.copies(tile, tile.n) for tile in in_clusters(form, self.problem, self.spec, at_once=False)]
         return _Copies(*map(min, self.copies(form, form.n), *shared)) if shared else self.copies(form, form.n)
+
+    def leaving(self, tile: RoleTile) -> float:
+        """Clocks of an element of a tile's results on its way out."""
+        return sum(_element_clocks(result, tile, self.spec) for result in self.written)
 
     def copies(self, tile: RoleTile, columns: int) -> _Copies:
         """Those of a step of a tile. `columns`: what tiles are apart by multiples of along n."""
@@ -289,7 +298,9 @@ class _TileModel:
         self.steps = -(-model.k // tile.k)
         self.copies, self.matrix = model.copies(tile, columns), model.matrix(tile)
         self.chain = _consumer_clocks(tile, self.matrix, model.rates) + _promoting_clocks(tile, model)
-        self.leaving, self.brought = elements * model.leaving, elements * model.brought
+        self.leaving, self.brought = elements * model.leaving(tile), elements * model.brought
+        # Threads' copies and threads' stores take turns at the units that load and store.
+        self.beside = self.leaving if model.threads_store and self.copies.threads else 0.0
         self.computing = elements * (model.heavy / tile.consumer_warpgroups + model.reading)
 
     def _step(self, active: int, part: float) -> tuple[float, float]:
@@ -308,7 +319,7 @@ class _TileModel:
     def turn(self, active: int, part: float = 1.0) -> float:
         """Clocks of a tile that another one follows: copies go on while results leave. `part`: of the columns."""
         arithmetic, copies = self._step(active, part)
-        copying, rates = self.steps * copies + self.brought, self.rates
+        copying, rates = self.steps * copies + self.brought + self.beside, self.rates
         if self.tile.ping_pong > 1:
             between = rates.ping_pong_overhead + rates.ping_pong_share * self.leaving
             loop = limited(self.steps * arithmetic + between, copying, NEAR)
@@ -352,11 +363,17 @@ def _promoting_clocks(tile: RoleTile, model: RoleModel) -> float:
     return model.rates.promoting_clocks * max(0.0, 1 - others / 2) if model.problem.scaled else 0.0
 
 
-def _element_clocks(result: ResultShape, rates: RoleRates) -> float:
+def _element_clocks(result: ResultShape, tile: RoleTile, spec: TargetSpec) -> float:
     """Clocks of an element of a result on its way out."""
-    if not result.in_bulk:
-        return rates.epilogue_clocks + rates.stored_clocks
-    return rates.epilogue_clocks + (rates.cut_store_clocks if result.pitch_bytes % SECTOR_BYTES else 0)
+    rates = spec.rates.roles
+    if result.in_bulk:
+        return rates.epilogue_clocks + (rates.cut_store_clocks if result.pitch_bytes % SECTOR_BYTES else 0)
+    clocks = rates.epilogue_clocks + rates.stored_clocks
+    if result.is_read or result.pitch_bytes >= spec.max_vector_bytes:
+        return clocks
+    # A warp's store is of so many neighbours, which begin and end inside a sector of the cache.
+    widest = spec.subgroup_size * max(1, result.pitch_bytes // result.element_bytes)
+    return clocks + rates.cut_run_clocks / min(widest, tile.m if result.along_m else tile.n & -tile.n)
 
 
 def _step_copies(model: RoleModel, side: _Side, extent: int, k: int, together: int, apart: int) -> _Copies:
@@ -366,11 +383,11 @@ def _step_copies(model: RoleModel, side: _Side, extent: int, k: int, together: i
     boxes = extent * (k // span) if rows.along_k else -(-extent // span) * k
     if side.piece:
         rounds = model.problem.row.a_type == "tf32"
-        across = 1 if rows.along_k else rates.held_across_factor
-        # What goes through registers is waited for.
+        # What goes through registers is waited for, and read in two aligned loads a piece.
         is_held = rounds or (queue is not None and side.piece not in queue.piece_bytes)
-        copied = side.tiles * boxes * rates.copied_row_clocks * (rates.rounded_factor if rounds else 1) * (across if is_held else 1)
-        return _Copies(0, 0, 0, copied + (rates.held_clocks if is_held else 0))
+        copied = side.tiles * boxes * (rates.rounded_factor if rounds else 1)
+        threads = copied * rates.copied_row_clocks + (rates.held_clocks if is_held else 0)
+        return _Copies(0, copied * rates.copied_cache_clocks * (rates.held_factor if is_held else 1), 0, threads)
     factor = request_factor(rows.pitch_bytes if rows.along_k else gcd(rows.pitch_bytes, (apart if total > extent else 0) * size), rates)
     # The last tiles along a side have rows beyond the array's end, one of so many.
     left = -total % extent

@@ -65,7 +65,10 @@ def staged(text: str, options: CompileOptions | None = None) -> tuple[int, list[
     return sum(isinstance(op, KernelOp) for op in module.walk()), said
 
 
-@pytest.mark.parametrize("name", ["f16-nn-74x45x83", "bf16-nt-70x69x75", "f16-tn-77x45x130", "bf16-tt-74x99x83", "f16-nt-3x66x35x73", "i8-nt-74x45x83"])
+NAMES = ("f16-nn-74x45x83", "bf16-nt-70x69x75", "f16-tn-77x45x130", "bf16-tt-74x99x83", "f16-nt-3x66x35x73", "i8-nt-74x45x83")
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_both_operands_come_by_descriptors(name: str) -> None:
     """Two kernels copy, one multiplies."""
     assert staged(asked(text_of(f"gemm-{name}"), "array<i64: 256, 256>")) == (3, [BY_DESCRIPTOR] * 2)
@@ -101,7 +104,7 @@ def test_contractions_that_read_one_tensor_share_its_copy() -> None:
     products = [f.cast(f.contract("mk,nk->mn", x, f.argument(name, (40, 83), "f16")), "f16") for name in "vw"]
     text = f.text(*products).replace("linalg.generic {", "linalg.generic {treadle.padded_rows = array<i64: 128, 0>, ")
     # Casts are generics as well, which are no contractions.
-    marked = re.sub(r'treadle.padded_rows = array<i64: 128, 0>, (indexing_maps = \[affine_map<\(a, b\))', r"\1", text)
+    marked = re.sub(r"treadle.padded_rows = array<i64: 128, 0>, (indexing_maps = \[affine_map<\(a, b\))", r"\1", text)
     assert marked.count("padded_rows") == 2
     count, said = staged(marked)
     assert count == 1 + len(said) // 2 and said.count(BY_DESCRIPTOR) == len(said) // 2
@@ -125,8 +128,8 @@ def test_what_cannot_be_followed_is_refused_at_its_line(value: str, message: str
 
 def test_other_operations_and_runtime_rows_are_refused() -> None:
     rows = text_of("rowsums-f32-16x99")
-    with pytest.raises(TreadleError, match="TR309.*no contraction of two tensors"):
+    with pytest.raises(TreadleError, match=r"TR309.*no contraction of two tensors"):
         kernels(asked(rows, "array<i64: 128, 128>"))
     dynamic = asked(text_of("gemm-f16-nt-74x45x83"), "array<i64: 128, 0>").replace("74x83xf16", "74x?xf16").replace("45x83xf16", "45x?xf16")
-    with pytest.raises(TreadleError, match="TR309.*only the runtime knows"):
+    with pytest.raises(TreadleError, match=r"TR309.*only the runtime knows"):
         kernels(dynamic)

@@ -89,7 +89,10 @@ def test_groups_that_a_user_names_are_left_alone() -> None:
 def test_runtime_sizes_are_refused_with_the_reason() -> None:
     text = text_of(LARGE)
     rows = text.replace("x4001xbf16", "x?xbf16")
-    assert decided(rows) == (0, [f"refusal: rows of {which} stay as they are: only the runtime knows how far its rows are apart" for which in "AB"])
+    assert decided(rows) == (
+        0,
+        [f"refusal: rows of {which} stay as they are: only the runtime knows how far its rows are apart" for which in "AB"],
+    )
     batch = text_of("gemm-bf16-nn-5000x3000x4001").replace("5000x4001", "?x4001").replace("tensor<5000x3000", "tensor<?x3000")
     batch = batch.replace("tensor.empty()", "tensor.empty(%size)").replace(
         "{\n", "{\n  %zero = arith.constant 0 : index\n  %size = tensor.dim %x, %zero : tensor<?x4001xbf16>\n", 1
@@ -106,7 +109,8 @@ def test_pitches_that_arguments_have_are_known() -> None:
 
 def test_rows_that_are_walked_as_one_are_left_alone() -> None:
     """(H, D) are columns whose rows are H * D elements apart."""
-    text = """func.func @f(%x: tensor<4000x4096xbf16>, %w: tensor<4096x16x100xbf16>, %o: tensor<4000x16x100xf32>) -> tensor<4000x16x100xf32> {
+    text = """func.func @f(%x: tensor<4000x4096xbf16>, %w: tensor<4096x16x100xbf16>,
+                           %o: tensor<4000x16x100xf32>) -> tensor<4000x16x100xf32> {
       %r = linalg.generic {indexing_maps = [affine_map<(m, h, d, k) -> (m, k)>, affine_map<(m, h, d, k) -> (k, h, d)>,
           affine_map<(m, h, d, k) -> (m, h, d)>], iterator_types = ["parallel", "parallel", "parallel", "reduction"]}
           ins(%x, %w : tensor<4000x4096xbf16>, tensor<4096x16x100xbf16>) outs(%o : tensor<4000x16x100xf32>) {
