@@ -113,7 +113,7 @@ def expansions(spec: TargetSpec, options: CompileOptions) -> tuple[ModulePass, .
 def row_padding(spec: TargetSpec, options: CompileOptions) -> tuple[ModulePass, ...]:
     """Copies of operands that descriptors reach."""
     splits = options.split_reduction == "auto" and options.reassociate
-    return (SetRowPaddingPass(target_name(spec), options.f32_precision, splits), PadRowsPass())
+    return (SetRowPaddingPass(target_name(spec), options.row_padding, options.f32_precision, splits), PadRowsPass())
 
 
 def split_choices(spec: TargetSpec, options: CompileOptions) -> tuple[ModulePass, ...]:

@@ -4,7 +4,7 @@ Four things do: the matrix instructions; the copy engine, row by row of the boxe
 rows the more units ask; and one consumer warpgroup alone, which waits for each step's instructions before it releases a slot. Rows that
 begin inside a cache line are two requests. Between tiles consumers write results while the ring goes on filling.
 
-Rows that threads copy are bound by the threads where few units are at work, and by the cache where all are: pieces of 4 and 8 bytes are more
+Rows that threads copy are bound by the threads where few units are at work, by the cache where all are: pieces of 4 and 8 bytes are more
 requests than rows, and a piece that is shifted into place takes two loads. Threads that store rows of odd length leave sectors of the cache
 partly written at both ends of what a warp stores at once, in tiles of 208 columns 16 neighbours, in tiles of 192 up to 64.
 """

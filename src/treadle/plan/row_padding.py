@@ -1,4 +1,4 @@
-"""Whether a contraction had better read copies of its operands whose rows begin at whole 16 bytes. No IR.
+"""Whether a contraction had better read copies of its operands whose rows begin at whole lines of the cache. No IR.
 
 Descriptors bring such rows in large boxes, while threads copy others piece by piece, and all of them for every tile of the other operand. A
 copy reads and writes the operand once; the cache that all units share keeps a small one until the contraction reads it.
@@ -22,7 +22,7 @@ Pitches = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class OperandCopy:
-    """Bytes of an operand, and of its copy with what is behind each row."""
+    """Bytes that the copy of an operand reads and writes."""
 
     read: int
     written: int

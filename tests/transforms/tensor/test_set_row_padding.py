@@ -36,7 +36,7 @@ def decided(text: str, target: str = "sm_90a", options: CompileOptions | None = 
 
 def copies(which: str) -> str:
     rows = " and ".join(f"{operand}, # elements apart" for operand in which)
-    return f"decision: copies with rows of whole # bytes: # us are modelled with rows of {rows}, # us without"
+    return f"decision: copies with longer rows: # us are modelled with rows of {rows}, # us without"
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_large_contractions_read_copies(name: str, which: str) -> None:
 
 
 def test_small_ones_read_their_operands_as_they_are() -> None:
-    refusal = "refusal: no copies with rows of whole # bytes: # us are modelled with rows of A, # elements apart, # us without"
+    refusal = "refusal: no copies with longer rows: # us are modelled with rows of A, # elements apart, # us without"
     assert decided(text_of("gemm-f16-nt-64x48x83")) == (0, [refusal])
 
 
@@ -79,6 +79,20 @@ def test_f32_that_is_rounded_is_copied_where_the_rows_are_odd() -> None:
 def test_a_user_may_ask_for_none() -> None:
     text = text_of(LARGE).replace("linalg.generic {", "linalg.generic {treadle.padded_rows = array<i64: 0, 0>, ", 1)
     assert decided(text) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [("gemm-f16-nt-64x48x83", "A, # elements apart and B, # elements apart"), ("gemm-f16-tn-64x40x96", "B, # elements apart")],
+)
+def test_options_ask_for_copies_or_for_none(name: str, rows: str) -> None:
+    """Copies of rows that begin inside lines, small as they are."""
+    text = text_of(name)
+    assert decided(text, options=CompileOptions(row_padding="always")) == (
+        rows.count("#"),
+        [f"decision: copies with longer rows: rows of {rows}, as asked"],
+    )
+    assert decided(text_of(LARGE), options=CompileOptions(row_padding="off")) == (0, [])
 
 
 def test_groups_that_a_user_names_are_left_alone() -> None:

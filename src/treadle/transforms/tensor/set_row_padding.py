@@ -1,8 +1,9 @@
-"""set-row-padding: which contractions read copies of operands whose rows begin at whole 16 bytes.
+"""set-row-padding: which contractions read copies of operands whose rows lie further apart, at whole lines of the cache.
 
 Level: tensor, after set-attention. Reads: contractions of known sizes with an operand whose rows are no whole 16 bytes apart
 (`analysis/row_pitch.py`), the machine's rates. Writes: `treadle.padded_rows`, how far the rows of the copies are apart, where
-`plan/row_padding.py` has that faster; a remark tells of each other one. Zeros, which a user may write, ask for none.
+`plan/row_padding.py` has that faster, or where it is asked for; a remark tells of each other one. Zeros, which a user may write, ask for
+none.
 Leaves alone: machines without descriptor copies, for threads load at any pitch, contractions that no copies bring to a matrix instruction,
 convolutions (see set-channel-padding), those of blocks and of groups that the user has named, and those that have the attribute.
 """
@@ -37,11 +38,14 @@ from treadle.transforms.tensor.split_requests import facts_of
 NAME = "set-row-padding"
 
 
+AUTO, OFF = "auto", "off"
+
+
 def _copy(operand: OperandPitch, pitch: int) -> OperandCopy:
-    """What a copy moves. An operand that has another pitch already is no longer for it."""
+    """What a copy moves: nothing behind the rows."""
     type_ = tensor_type(operand.value)
-    rows, size = prod(type_.get_shape()[:-1]), element_bytes(type_.element_type)
-    return OperandCopy(rows * type_.get_shape()[-1] * size, rows * pitch * size)
+    moved = prod(type_.get_shape()) * element_bytes(type_.element_type)
+    return OperandCopy(moved, moved if pitch else 0)
 
 
 def _text(pitches: Sequence[int]) -> str:
@@ -51,59 +55,68 @@ def _text(pitches: Sequence[int]) -> str:
 @register_pass
 @dataclass(frozen=True)
 class SetRowPaddingPass(FunctionPass):
-    """`target`: the machine whose rates decide. `f32_precision`: as in `CompileOptions`. `splits`: contractions may be split into parts."""
+    """`target`: the machine whose rates decide. `asked`, `f32_precision`: as `CompileOptions.row_padding` and `f32_precision`. `splits`:
+    contractions may be split into parts.
+    """
 
     name: ClassVar[str] = NAME
     target: str
+    asked: str = AUTO
     f32_precision: str = "ieee"
     splits: bool = True
 
     def run(self, function: func.FuncOp) -> None:
         """Decide for one function."""
         spec, flow = target_spec(self.target), DataFlow(function.body.block)
-        if spec.bulk_tensor is None:
+        if spec.bulk_tensor is None or self.asked == OFF:
             return
         for op in generics(function):
             facts, operands = facts_of(op, self.f32_precision), operand_pitches(op)
             is_free = PADDED_ROWS not in op.attributes and dispatch.GROUP not in op.attributes and not flow.blocks_of(op)
             if is_free and facts is not None and operands is not None:
-                self._decide(op, facts, operands, spec, spec.bulk_tensor.pitch_align_bytes)
+                self._decide(op, facts, operands, spec)
 
-    def _decide(
-        self, op: Operation, facts: OperationFacts, operands: tuple[OperandPitch, OperandPitch], spec: TargetSpec, align: int
-    ) -> None:
+    def _decide(self, op: Operation, facts: OperationFacts, operands: tuple[OperandPitch, OperandPitch], spec: TargetSpec) -> None:
         kind, known = facts.computation, [size for size in facts.sizes if size]
         if not isinstance(kind, Contraction):
             return
-        pitches = [self._pitch(op, operand, which, align, spec.line_bytes) for operand, which in zip(operands, "AB", strict=True)]
+        pitches = [self._pitch(op, operand, which, spec) for operand, which in zip(operands, "AB", strict=True)]
         if not any(pitches):
             return
         if len(known) < len(facts.sizes):
             emit("refusal", NAME, origin_of(op), "rows stay as they are: only the runtime knows all sizes", location_of(op))
             return
-        choices = list(product(*({0, pitch} for pitch in pitches)))
-        problems = {(a, b): contraction_problem(facts, kind, known, spec, (a, b)) for a, b in choices}
-        if not any((*problems[0, 0].copied_rows, *problems[0, 0].lying_rows)):
+        as_is = contraction_problem(facts, kind, known, spec)
+        if not any((*as_is.copied_rows, *as_is.lying_rows)):
             return
+        if self.asked != AUTO:
+            self._write(op, pitches, f"rows of {_text(pitches)}, as asked")
+            return
+        choices = product(*({0, pitch} for pitch in pitches))
+        problems = {(a, b): contraction_problem(facts, kind, known, spec, (a, b)) for a, b in choices}
         copies = [_copy(operand, pitch) for operand, pitch in zip(operands, pitches, strict=True)]
         if (found := row_padding(problems, copies, spec, splits=self.splits)) is None:
             return
         times = f"{1e6 * found.seconds:.1f} us are modelled with rows of {_text(found.pitches)}, {1e6 * found.seconds_as_is:.1f} us without"
-        if not found.is_clear:
-            emit("refusal", NAME, origin_of(op), f"no copies with rows of whole {align} bytes: {times}", location_of(op))
-            return
-        op.attributes[PADDED_ROWS] = builtin.DenseArrayBase.from_list(builtin.i64, found.pitches)
-        emit("decision", NAME, origin_of(op), f"copies with rows of whole {align} bytes: {times}", location_of(op))
+        if found.is_clear:
+            self._write(op, found.pitches, times)
+        else:
+            emit("refusal", NAME, origin_of(op), f"no copies with longer rows: {times}", location_of(op))
 
-    def _pitch(self, op: Operation, operand: OperandPitch, which: str, align: int, line: int) -> int:
+    def _write(self, op: Operation, pitches: Sequence[int], why: str) -> None:
+        op.attributes[PADDED_ROWS] = builtin.DenseArrayBase.from_list(builtin.i64, pitches)
+        emit("decision", NAME, origin_of(op), f"copies with longer rows: {why}", location_of(op))
+
+    def _pitch(self, op: Operation, operand: OperandPitch, which: str, spec: TargetSpec) -> int:
         """How far rows of a copy of an operand are to be apart, whole lines of the cache since nothing behind them is moved; 0 where it
         needs none, or can have none.
         """
-        type_ = tensor_type(operand.value)
+        type_, rules = tensor_type(operand.value), spec.bulk_tensor
         size = element_bytes(type_.element_type)
-        if operand.pitch * size % align == 0 and operand.pitch:
+        wanted = spec.line_bytes if rules is None or self.asked != AUTO else rules.pitch_align_bytes
+        if operand.pitch * size % wanted == 0 and operand.pitch:
             return 0
         if operand.refusal:
             emit("refusal", NAME, origin_of(op), f"rows of {which} stay as they are: {operand.refusal}", location_of(op))
             return 0
-        return whole_pieces(type_.get_shape()[-1], size, line)
+        return whole_pieces(type_.get_shape()[-1], size, spec.line_bytes)
