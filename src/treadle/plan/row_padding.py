@@ -14,7 +14,7 @@ from treadle.plan.split_choices import SplitContraction
 from treadle.plan.split_parts import fastest_seconds
 from treadle.records import dataclass
 
-CLEAR_GAIN: Final = 0.95
+CLEAR_GAIN: Final = 0.9
 """The copies and the contraction must be modelled to take at most so much of the time without copies."""
 
 Pitches = tuple[int, int]
