@@ -7,7 +7,7 @@ import pytest
 from treadle.machine import target_spec
 from treadle.plan.padded_copies import copy_seconds, whole_pieces
 from treadle.plan.role_clocks import KEPT_SHARE
-from treadle.plan.row_padding import OperandCopy, Pitches, copying_seconds, row_padding
+from treadle.plan.row_padding import MOST_COPIED_BYTES, OperandCopy, Pitches, copying_seconds, row_padding
 from treadle.plan.split_choices import SplitContraction
 from treadle.plan.tile_config import ContractionShape, contraction_types
 
@@ -61,6 +61,9 @@ def test_one_operand_may_be_worth_it_alone() -> None:
     assert 0 in found.pitches
 
 
-def test_without_choices_there_is_nothing_to_decide() -> None:
-    known = problems(64, 48, 83)
-    assert row_padding({(0, 0): known[0, 0]}, copies(64, 48, 83), SPEC, splits=True) is None
+def test_copies_that_take_too_much_memory_are_no_choice() -> None:
+    known, (a, b) = problems(5000, 3000, 4001), copies(5000, 3000, 4001)
+    large = OperandCopy(a.read, MOST_COPIED_BYTES + 1)
+    found = row_padding(known, [large, b], SPEC, splits=True)
+    assert found is not None and found.pitches == (0, 4032)
+    assert row_padding(known, [large, large], SPEC, splits=True) is None

@@ -17,6 +17,9 @@ from treadle.records import dataclass
 CLEAR_GAIN: Final = 0.9
 """The copies and the contraction must be modelled to take at most so much of the time without copies."""
 
+MOST_COPIED_BYTES: Final = 2 << 30
+"""Of all copies that one contraction reads: they take memory beside the operands."""
+
 Pitches = tuple[int, int]
 
 
@@ -54,13 +57,13 @@ def copying_seconds(copies: Sequence[OperandCopy], spec: TargetSpec) -> float:
 def row_padding(
     problems: Mapping[Pitches, SplitContraction], copies: Sequence[OperandCopy], spec: TargetSpec, *, splits: bool
 ) -> RowPadding | None:
-    """The fastest choice of copies by the model; None where there is none to make. `problems`: the contraction with rows of A and of B that
+    """The fastest choice of copies by the model; None where all would take too much memory. `problems`: the contraction with rows of A and of B that
     are so far apart, (0, 0) as they are. `copies`: of A and of B. `splits`: the contraction may be split into parts.
     """
     found: list[tuple[float, Pitches]] = []
     for pitches, problem in problems.items():
-        if any(pitches):
-            made = [copy for copy, pitch in zip(copies, pitches, strict=True) if pitch]
+        made = [copy for copy, pitch in zip(copies, pitches, strict=True) if pitch]
+        if made and sum(copy.written for copy in made) <= MOST_COPIED_BYTES:
             found.append((fastest_seconds(problem, spec, splits=splits) + copying_seconds(made, spec), pitches))
     if not found:
         return None

@@ -74,6 +74,20 @@ def test_both_operands_come_by_descriptors(name: str) -> None:
     assert staged(asked(text_of(f"gemm-{name}"), "array<i64: 256, 256>")) == (3, [BY_DESCRIPTOR] * 2)
 
 
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("f32-nt-74x45x83", CompileOptions(f32_precision="tf32")),
+        ("f8E4M3FN-nt-74x45x83", CompileOptions(fp8_accumulation="promoted")),
+        ("f32-nn-74x45x83", CompileOptions(f32_precision="bf16x6")),
+    ],
+)
+def test_other_types_and_precisions(name: str, options: CompileOptions) -> None:
+    count, said = staged(asked(text_of(f"gemm-{name}"), "array<i64: 256, 256>"), options)
+    assert count == 3
+    assert said == [BY_DESCRIPTOR] * 2 or options.f32_precision == "bf16x6"
+
+
 @pytest.mark.parametrize(("pitches", "by_descriptor"), [("128, 0", [True, False]), ("0, 128", [False, True])])
 def test_one_operand_may_be_copied(pitches: str, by_descriptor: list[bool]) -> None:
     count, said = staged(asked(text_of("gemm-f16-nt-74x45x83-silu"), f"array<i64: {pitches}>"))

@@ -76,6 +76,12 @@ def test_f32_that_is_rounded_is_copied_where_the_rows_are_odd() -> None:
     assert decided(text_of("gemm-f32-nt-5000x3000x4001"), options=CompileOptions(f32_precision="tf32")) == (2, [copies("AB")])
 
 
+def test_copies_that_take_too_much_memory_are_refused() -> None:
+    """A batch whose operands take 3 GiB each."""
+    said = "refusal: no copies with longer rows: they take more than # bytes"
+    assert decided(text_of("gemm-bf16-nt-100x4000x4000x4001")) == (0, [said])
+
+
 def test_a_user_may_ask_for_none() -> None:
     text = text_of(LARGE).replace("linalg.generic {", "linalg.generic {treadle.padded_rows = array<i64: 0, 0>, ", 1)
     assert decided(text) == (0, [])

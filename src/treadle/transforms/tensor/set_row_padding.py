@@ -26,7 +26,7 @@ from treadle.ir.passes import register_pass
 from treadle.ir.tensors import tensor_type
 from treadle.machine import TargetSpec, target_spec
 from treadle.plan.padded_copies import whole_pieces
-from treadle.plan.row_padding import OperandCopy, row_padding
+from treadle.plan.row_padding import MOST_COPIED_BYTES, OperandCopy, row_padding
 from treadle.records import dataclass
 from treadle.remarks import emit
 from treadle.strategies.facts import OperationFacts
@@ -96,6 +96,13 @@ class SetRowPaddingPass(FunctionPass):
         problems = {(a, b): contraction_problem(facts, kind, known, spec, (a, b)) for a, b in choices}
         copies = [_copy(operand, pitch) for operand, pitch in zip(operands, pitches, strict=True)]
         if (found := row_padding(problems, copies, spec, splits=self.splits)) is None:
+            emit(
+                "refusal",
+                NAME,
+                origin_of(op),
+                f"no copies with longer rows: they take more than {MOST_COPIED_BYTES} bytes",
+                location_of(op),
+            )
             return
         times = f"{1e6 * found.seconds:.1f} us are modelled with rows of {_text(found.pitches)}, {1e6 * found.seconds_as_is:.1f} us without"
         if found.is_clear:
