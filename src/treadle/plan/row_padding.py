@@ -57,8 +57,8 @@ def copying_seconds(copies: Sequence[OperandCopy], spec: TargetSpec) -> float:
 def row_padding(
     problems: Mapping[Pitches, SplitContraction], copies: Sequence[OperandCopy], spec: TargetSpec, *, splits: bool
 ) -> RowPadding | None:
-    """The fastest choice of copies by the model; None where all would take too much memory. `problems`: the contraction with rows of A and of B that
-    are so far apart, (0, 0) as they are. `copies`: of A and of B. `splits`: the contraction may be split into parts.
+    """The fastest choice of copies by the model; None where all would take too much memory. `problems`: the contraction with rows of A and
+    of B that are so far apart, (0, 0) as they are. `copies`: of A and of B. `splits`: the contraction may be split into parts.
     """
     found: list[tuple[float, Pitches]] = []
     for pitches, problem in problems.items():
