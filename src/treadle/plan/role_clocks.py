@@ -19,6 +19,7 @@ from treadle.machine.spec import TargetSpec
 from treadle.plan.cache_requests import SECTOR_BYTES, request_factor
 from treadle.plan.mixed_widths import MOST_NARROWER, timed_columns
 from treadle.plan.part_merges import cluster_clocks, clustered_units, last_clocks
+from treadle.plan.result_stores import stored_cut_clocks
 from treadle.plan.role_tiles import (
     ELEMENTS_WITH_TWO_BUFFERS,
     OperandRows,
@@ -368,12 +369,7 @@ def _element_clocks(result: ResultShape, tile: RoleTile, spec: TargetSpec) -> fl
     rates = spec.rates.roles
     if result.in_bulk:
         return rates.epilogue_clocks + (rates.cut_store_clocks if result.pitch_bytes % SECTOR_BYTES else 0)
-    clocks = rates.epilogue_clocks + rates.stored_clocks
-    if result.is_read or result.pitch_bytes >= spec.max_vector_bytes:
-        return clocks
-    # A warp's store is of so many neighbours, which begin and end inside a sector of the cache.
-    widest = spec.subgroup_size * max(1, result.pitch_bytes // result.element_bytes)
-    return clocks + rates.cut_run_clocks / min(widest, tile.m if result.along_m else tile.n & -tile.n)
+    return rates.epilogue_clocks + rates.stored_clocks + stored_cut_clocks(result, tile.m if result.along_m else tile.n & -tile.n, spec)
 
 
 def _step_copies(model: RoleModel, side: _Side, extent: int, k: int, together: int, apart: int) -> _Copies:
