@@ -17,6 +17,8 @@ from treadle.records import dataclass
 CLEAR_GAIN: Final = 0.9
 """The copies and the contraction must be modelled to take at most so much of the time without copies."""
 
+LEAST_SAVED_SECONDS: Final = 1.5e-6
+"""And so much less: launches of small kernels vary by as much."""
 MOST_COPIED_BYTES: Final = 2 << 30
 """Of all copies that one contraction reads: they take memory beside the operands."""
 
@@ -42,7 +44,7 @@ class RowPadding:
     @property
     def is_clear(self) -> bool:
         """Whether the copies are worth it, whatever models are off by."""
-        return self.seconds <= CLEAR_GAIN * self.seconds_as_is
+        return self.seconds <= min(CLEAR_GAIN * self.seconds_as_is, self.seconds_as_is - LEAST_SAVED_SECONDS)
 
 
 def copying_seconds(copies: Sequence[OperandCopy], spec: TargetSpec) -> float:
