@@ -60,7 +60,7 @@ _H200_RATES = Rates(
     # two are by four products of odd pitches. In four rounds or fewer, half of the most rows of tiles was as fast or faster by up to
     # 0.6 %; the steps of columns are fitted to 248 and 232 columns beside 256. `clustered_clocks` is the H100's: no short kernel in
     # clusters was among those times. What threads copy, and store where rows are odd, is fitted to 200 random products of odd pitches as
-    # they were chosen (half within 10 %, nine of ten within 30 %; before 15 and 45 %), and looked at on the times of the other seed, of
+    # they were chosen (half within 11 %, nine of ten within 30 %; before 15 and 45 %), and looked at on the times of the other seed, of
     # which 24 are such (half within 5 %, nine of ten within 17 %; before 12 and 34 %).
     roles=RoleRates(
         row_clocks=1.2,
