@@ -11,7 +11,7 @@ class RoleRates(Record):
     that begins inside what is asked of the cache at once, at a sector or inside one. `beyond_clocks`: a row beyond an array's end, which
     all units' copies have in turn. `copied_row_clocks`: of the producer's threads, a row that they copy, in pieces of any width;
     `copied_cache_clocks`: the same out of the cache that all units share, when all ask; `held_clocks`: the wait for pieces that go through
-    registers; `held_factor`: how many times as long rows of such pieces take, whose loads overlap; `rounded_factor`: the same of a row that
+    registers; `held_factor`: how many times as much such rows ask of the cache; `rounded_factor`: the same of a row that
     is rounded on its way. `fill_clocks`: before a kernel's first step, for
     each byte of a stage of the ring. `start_clocks`: from a workgroup's end to the next one's first step, where workgroups take one tile
     each. `together_clocks`: of a step of workgroups that fill each other's slots; `clustered_clocks`: of a kernel that has such.

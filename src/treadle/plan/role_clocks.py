@@ -5,8 +5,8 @@ rows the more units ask; and one consumer warpgroup alone, which waits for each 
 begin inside a cache line are two requests. Between tiles consumers write results while the ring goes on filling.
 
 Rows that threads copy are bound by the threads where few units are at work, by the cache where all are: pieces of 4 and 8 bytes are more
-requests than rows, and a piece that is shifted into place takes two loads. Threads that store rows of odd length leave sectors of the cache
-partly written at both ends of what a warp stores at once, in tiles of 208 columns 16 neighbours, in tiles of 192 up to 64.
+requests than rows, and what is shifted into place is asked for twice, ahead and when it is loaded. Threads that store rows of odd length
+leave sectors of the cache partly written at both ends of what a warp stores at once, in tiles of 208 columns 16 neighbours, of 192 up to 64.
 """
 
 from collections.abc import Callable
@@ -379,7 +379,7 @@ def _step_copies(model: RoleModel, side: _Side, extent: int, k: int, together: i
     boxes = extent * (k // span) if rows.along_k else -(-extent // span) * k
     if side.piece:
         rounds = model.problem.row.a_type == "tf32"
-        # What goes through registers is waited for, and read in two aligned loads a piece.
+        # What goes through registers is waited for, and asked of the cache two steps ahead.
         is_held = rounds or (queue is not None and side.piece not in queue.piece_bytes)
         copied = side.tiles * boxes * (rates.rounded_factor if rounds else 1)
         threads = copied * rates.copied_row_clocks + (rates.held_clocks if is_held else 0)
