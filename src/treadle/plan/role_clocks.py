@@ -6,7 +6,8 @@ begin inside a cache line are two requests. Between tiles consumers write result
 
 Rows that threads copy are bound by the threads where few units are at work, by the cache where all are: pieces of 4 and 8 bytes are more
 requests than rows, and what is shifted into place is asked for twice, ahead and when it is loaded. Threads that store rows of odd length
-leave sectors of the cache partly written at both ends of what a warp stores at once, in tiles of 208 columns 16 neighbours, of 192 up to 64.
+leave sectors of the cache partly written at both ends of what a warp stores at once, which are 16 neighbours in tiles of 208 columns, in
+tiles of 192 up to 64.
 """
 
 from collections.abc import Callable
