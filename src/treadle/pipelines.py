@@ -111,9 +111,11 @@ def expansions(spec: TargetSpec, options: CompileOptions) -> tuple[ModulePass, .
 
 
 def row_padding(spec: TargetSpec, options: CompileOptions) -> tuple[ModulePass, ...]:
-    """Copies of operands that descriptors reach."""
+    """Copies of operands that descriptors reach, where forms may be taken that have such copies."""
     splits = options.split_reduction == "auto" and options.reassociate
-    return (SetRowPaddingPass(target_name(spec), options.row_padding, options.f32_precision, splits), PadRowsPass())
+    by_threads = not options.roles or options.form in ("tiles", "streaming")
+    asked = "off" if by_threads and options.row_padding == "auto" else options.row_padding
+    return (SetRowPaddingPass(target_name(spec), asked, options.f32_precision, splits), PadRowsPass())
 
 
 def split_choices(spec: TargetSpec, options: CompileOptions) -> tuple[ModulePass, ...]:

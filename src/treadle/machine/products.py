@@ -209,13 +209,16 @@ def derived_rates(product: Product) -> Rates:
 
     What is a number of clocks or of registers, or a share, is taken over from the H200: caches, schedulers and instruction latencies go by
     the clock on all machines, and times in clocks of these machines differ by less than the rates do. What follows the
-    memory's bandwidth (the fill of a ring from a cold cache) is scaled by a unit's part of it. Peak rates are no constants of a model:
+    memory's bandwidth (the fill of a ring from a cold cache) is scaled by a unit's part of it. What stores cost that leave sectors of a
+    cache partly written is not known of other architectures. Peak rates are no constants of a model:
     the models compute them from units, clock, bandwidth and the rows of the matrix instructions.
     """
     measured = _H200_RATES.roles
     fill = measured.fill_clocks * H200_SXM.unit_bytes_per_clock / product.unit_bytes_per_clock
     roles: dict[str, Any] = {name: getattr(measured, name) for name in RoleRates.record_names}
     roles["fill_clocks"] = fill
+    if product.architecture != H200_SXM.architecture:
+        roles["cut_run_clocks"] = 0.0
     # What an arrival costs goes by how an architecture's caches are made to agree: on others nobody knows, and only who asks gets them.
     arrivals = _H200_RATES.arrivals if product.architecture == H200_SXM.architecture else ArrivalRates(inf, 0, 0, inf, 1, 0, 0)
     return Rates(_H200_RATES.general, RoleRates(**roles), _H200_RATES.streaming, _H200_RATES.swapped, arrivals, _H200_RATES.reductions)

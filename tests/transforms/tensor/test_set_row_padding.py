@@ -101,6 +101,13 @@ def test_options_ask_for_copies_or_for_none(name: str, rows: str) -> None:
     assert decided(text_of(LARGE), options=CompileOptions(row_padding="off")) == (0, [])
 
 
+def test_forms_whose_threads_load_and_parts_that_a_user_chooses_are_left_alone() -> None:
+    text = text_of(LARGE)
+    assert decided(text, options=CompileOptions(form="tiles")) == (0, [])
+    assert decided(text, options=CompileOptions(roles=False)) == (0, [])
+    assert decided(text.replace("linalg.generic {", "linalg.generic {treadle.split_reduction = 3 : i64, ", 1)) == (0, [])
+
+
 def test_groups_that_a_user_names_are_left_alone() -> None:
     text = text_of(LARGE).replace("linalg.generic {", "linalg.generic {dispatch.group = #dispatch.group<g = root>, ", 1)
     assert decided(text) == (0, [])

@@ -5,7 +5,8 @@ Level: tensor, after set-attention. Reads: contractions of known sizes with an o
 `plan/row_padding.py` has that faster, or where it is asked for; a remark tells of each other one. Zeros, which a user may write, ask for
 none.
 Leaves alone: machines without descriptor copies, for threads load at any pitch, contractions that no copies bring to a matrix instruction,
-convolutions (see set-channel-padding), those of blocks and of groups that the user has named, and those that have the attribute.
+convolutions (see set-channel-padding), those of blocks and of groups that the user has named, those whose parts the user has chosen, and
+those that have the attribute.
 """
 
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from treadle.analysis.indexing import Contraction
 from treadle.analysis.operation_marks import PADDED_ROWS, origin_of
 from treadle.analysis.padded_rows import OperandPitch, operand_pitches
 from treadle.dialects import dispatch
+from treadle.dialects.split_attribute import SPLIT_REDUCTION
 from treadle.ir.core import Operation
 from treadle.ir.dialects import builtin, func
 from treadle.ir.locations import location_of
@@ -72,7 +74,7 @@ class SetRowPaddingPass(FunctionPass):
             return
         for op in generics(function):
             facts, operands = facts_of(op, self.f32_precision), operand_pitches(op)
-            is_free = PADDED_ROWS not in op.attributes and dispatch.GROUP not in op.attributes and not flow.blocks_of(op)
+            is_free = op.attributes.keys().isdisjoint((PADDED_ROWS, SPLIT_REDUCTION, dispatch.GROUP)) and not flow.blocks_of(op)
             if is_free and facts is not None and operands is not None:
                 self._decide(op, facts, operands, spec)
 
