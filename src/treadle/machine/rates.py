@@ -7,7 +7,8 @@ class RoleRates(Record):
     """Of kernels whose copying and computing go to different warps (plan/role_clocks.py, plan/mixed_widths.py).
 
     Copies of a step. `row_clocks`: a box's row in a unit's copy engine, `stage_clocks`: a slot beside its rows. `cache_row_clocks`: the
-    same row out of the cache that all units share, when all ask. `cut_request_factor`, `cut_sector_factor`: how much longer a row takes
+    same row out of the cache that all units share, when all ask; `own_share`: the part of it that each unit's request takes, beside the part
+    of rows that pairs of units fetch. `cut_request_factor`, `cut_sector_factor`: how much longer a row takes
     that begins inside what is asked of the cache at once, at a sector or inside one. `beyond_clocks`: a row beyond an array's end, which
     all units' copies have in turn. `copied_row_clocks`: of the producer's threads, a row that they copy, in pieces of any width;
     `copied_cache_clocks`: the same out of the cache that all units share, when all ask; `held_clocks`: the wait for pieces that go through
@@ -43,6 +44,7 @@ class RoleRates(Record):
     row_clocks: float
     stage_clocks: float
     cache_row_clocks: float
+    own_share: float
     cut_request_factor: float
     cut_sector_factor: float
     beyond_clocks: float
