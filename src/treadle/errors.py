@@ -144,6 +144,11 @@ SPLIT_REDUCTION = Entry(
     "treadle.split_reduction of '{op}': {reason}",
     'write a number of parts, #dispatch.split<r0 = "8" step 64> on reduction loops that operands have axes of their own for, or "off"',
 )
+PADDED_ROWS = Entry(
+    "TR309",
+    "treadle.padded_rows of '{op}': {reason}",
+    "write array<i64: a, b> on a contraction: the elements from one row to the next of the copies of A and of B, 0 for no copy",
+)
 ASSOCIATIVE = Entry(
     "TR307",
     "treadle.associative of '{op}': {reason}",

@@ -9,6 +9,7 @@ Fp8Accumulation = Literal["fast", "promoted"]
 Persistence = Literal["auto", "always", "never"]
 Overlap = Literal["auto", "always", "never"]
 AttentionChoice = Literal["auto", "off", "always"]
+RowPadding = Literal["auto", "off", "always"]
 IssueTurns = Literal["off", "always"]
 WindowOrder = Literal["auto", "channels", "places"]
 Form = Literal["auto", "tiles", "roles", "streaming", "swapped", "exchanged", "split_operands"]
@@ -20,6 +21,7 @@ CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "form": get_args(Form),
     "window_order": get_args(WindowOrder),
     "attention": get_args(AttentionChoice),
+    "row_padding": get_args(RowPadding),
     "issue_turns": get_args(IssueTurns),
     "overlap_launches": get_args(Overlap),
 }
@@ -87,10 +89,13 @@ class CompileOptions(ContractionOverrides):
     one is split unless its attribute asks for it.
     `attention`: "auto": two contractions with a softmax between them are one kernel where that is modelled to be faster; "always": wherever
     there is such a kernel; "off": only where `dispatch.group` attributes of the program say so.
+    `row_padding`: "auto": contractions read copies of operands whose rows are no whole 16 bytes apart, with rows at whole lines of the
+    cache, where that is modelled to be faster; "always": of all operands whose rows begin inside lines, without a model; "off": only where
+    `treadle.padded_rows` of the program asks for it.
     `issue_turns`: "always": two groups of warps that compute rows of one attention issue their matrix instructions in turn, where they can
     be told apart; "off": they run as they come, which was as fast or faster wherever it was measured.
     `overlap_launches`: kernels of one program start while the one before them ends, where the machine can (sm_90a): "always", "never",
-    "auto": reductions of what the launch ahead of them has computed, as those that merge parts.
+    "auto": reductions of what the launch ahead of them has computed, as those that merge parts, and contractions of copies.
 
     `tuned`: where all of these choices are the compiler's, use those that `treadle tune` measured for the same program and numerics on the
     product that is in this machine.
@@ -109,6 +114,7 @@ class CompileOptions(ContractionOverrides):
     reassociate: bool = True
     attention: AttentionChoice = "auto"
     issue_turns: IssueTurns = "off"
+    row_padding: RowPadding = "auto"
 
     tuned: bool = True
 

@@ -63,11 +63,13 @@ from treadle.transforms.tensor.inline_foralls import InlineForallsPass
 from treadle.transforms.tensor.normalize_generics import NormalizeGenericsPass
 from treadle.transforms.tensor.outline_dispatches import OutlineDispatchesPass
 from treadle.transforms.tensor.pad_channels import PadChannelsPass
+from treadle.transforms.tensor.pad_rows import PadRowsPass
 from treadle.transforms.tensor.resolve_tensor_dims import ResolveTensorDimsPass
 from treadle.transforms.tensor.set_attention import SetAttentionPass
 from treadle.transforms.tensor.set_channel_padding import SetChannelPaddingPass
 from treadle.transforms.tensor.set_dispatch_groups import SetDispatchGroupsPass
 from treadle.transforms.tensor.set_f32_split import SetF32SplitPass
+from treadle.transforms.tensor.set_row_padding import SetRowPaddingPass
 from treadle.transforms.tensor.set_split_reduction import SetSplitReductionPass
 from treadle.transforms.tensor.split_divided_loops import SplitDividedLoopsPass
 from treadle.transforms.tensor.split_reduction import SplitReductionPass
@@ -108,6 +110,14 @@ def expansions(spec: TargetSpec, options: CompileOptions) -> tuple[ModulePass, .
     return (*splits, SetChannelPaddingPass(target_name(spec)), PadChannelsPass())
 
 
+def row_padding(spec: TargetSpec, options: CompileOptions) -> tuple[ModulePass, ...]:
+    """Copies of operands that descriptors reach, where forms may be taken that have such copies."""
+    splits = options.split_reduction == "auto" and options.reassociate
+    by_threads = not options.roles or options.form in ("tiles", "streaming")
+    asked = "off" if by_threads and options.row_padding == "auto" else options.row_padding
+    return (SetRowPaddingPass(target_name(spec), asked, options.f32_precision, splits), PadRowsPass())
+
+
 def split_choices(spec: TargetSpec, options: CompileOptions) -> tuple[ModulePass, ...]:
     """Which reductions are split into parts for the machine."""
     choices = (options.split_reduction, options.reassociate, options.f32_precision)
@@ -126,6 +136,7 @@ def tensor_passes(spec: TargetSpec | None = None, options: CompileOptions | None
     attention = () if spec is None else (SetAttentionPass(target_name(spec), asked),)
     online = () if spec is None else (FormOnlineSoftmaxPass(target_name(spec)),)
     splits = () if spec is None or options is None else split_choices(spec, options)
+    padding = () if spec is None or options is None else row_padding(spec, options)
     return (
         InlineCallsPass(),  # one function, so that nothing after it has to look through calls
         UnrollLoopsPass(),  # before branches, which may hold loops and take one side for good in some iteration
@@ -144,6 +155,7 @@ def tensor_passes(spec: TargetSpec | None = None, options: CompileOptions | None
         *expansion,
         *attention,  # before what would make other operations of its softmax
         *online,  # before splits, which leave alone what is one reduction now
+        *padding,  # what is one attention reads its operands as they are; splits depend on how rows lie
         *splits,  # what is computed is final, so that what is split is what will be computed
         SplitReductionPass(),  # does what was chosen, by a loop over blocks like a user's
         InlineForallsPass(),  # those of the parts

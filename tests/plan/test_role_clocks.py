@@ -196,3 +196,29 @@ def test_nothing_is_read_less_than_once(m: int, n: int, k: int, walked: int) -> 
     tile = RoleTile(64, 128, 64, 4, 2, 4, group_m=walked)
     again = read_again(tile, ContractionShape(1, m, n, k), 2, SPEC)
     assert again == 0 or again >= (m + n) * k * 2
+
+
+def test_rows_that_threads_copy_are_bound_by_the_cache_where_all_units_ask() -> None:
+    """64 rows of A and 208 of B by pieces: a step takes longer where the machine is full, and where pieces go through registers."""
+    tile = RoleTile(64, 208, 64, 4, 2, 4)
+    odd = replace(problem(128, 208, 6400, OperandRows(True, 2), OperandRows(True, 2)), may_be_deferred=False)
+    few, all_ = (replace(odd, shape=ContractionShape(1, 128, 208 * tiles, 6400)) for tiles in (13, 132))
+    costs = {
+        (units, width): role_cost(tile, replace(each, piece_bytes=(width, width)), SPEC)
+        for units, each in ((13, few), (132, all_))
+        for width in (2, 4)
+    }
+    assert costs[132, 4] > 1.2 * costs[13, 4]
+    assert costs[132, 2] > 1.3 * costs[132, 4]
+
+
+def test_odd_rows_of_results_want_tiles_that_store_many_neighbours_at_once() -> None:
+    """Of 15165 x 15775 x 95 tiles of 128 x 208 took 14.4 thousand clocks each on an H200: a warp's stores are of 16 neighbours, which begin
+    and end inside sectors. Elements of 192 columns leave in less.
+    """
+    odd = problem(15168, 15775, 96, OperandRows(), OperandRows(), 2)
+    odd = replace(odd, results=(ResultShape(2, False, pitch_bytes=2),), may_be_deferred=False)
+    aligned = replace(odd, results=(ResultShape(2, False),))
+    wide, narrow = (RoleModel(odd, SPEC).leaving(RoleTile(64, n, 64, 4, 2, 4)) for n in (192, 208))
+    assert narrow > 1.3 * wide
+    assert RoleModel(aligned, SPEC).leaving(RoleTile(64, 208, 64, 4, 2, 4)) < wide

@@ -61,7 +61,7 @@ def test_who_merges_is_the_faster_one() -> None:
     """A few small parts cost the last workgroup less than a launch, many large ones more; where one is cheap or dear another one is taken,
     and never a number of parts that a cluster cannot have.
     """
-    few, spec = product_of(168, 112, 6240, "sm_90a")
+    few, spec = product_of(128, 128, 4096, "sm_90a")
     many, _ = product_of(64, 256, 65536, "sm_90a")
     assert (parts := split_contraction(many, spec)) is not None and parts.merge == "kernel"
     measured, times = spec.rates.arrivals, list[float]()

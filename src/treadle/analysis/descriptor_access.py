@@ -242,26 +242,22 @@ def read_shape(nest: LoopNest, access: Access, spec: TargetSpec) -> ResultShape:
 
 def result_shape(nest: LoopNest, access: Access, spec: TargetSpec) -> ResultShape:
     """How a result can leave: in bulk where its rows lie along n and every row and pitch keeps the rules of descriptor copies."""
-    size = element_bytes(access.element)
-    rules, row_axis = spec.bulk_tensor, main_axis(nest, "n")
-    if rules is None or row_axis < 0 or access.align % rules.base_align_bytes or access.offset.divisor() * size % rules.base_align_bytes:
-        return ResultShape(size, False)
-    if beyond_descriptors(nest, access, rules) is not None:
-        return ResultShape(size, False)
-    if any(axis.reach is not None for axis in nest.axes if nest.stride_along(access, axis) != constant(0)) or access.cuts:
-        return ResultShape(size, False)
-    if any(corner.stride.divisor() * size % rules.pitch_align_bytes for corner in access.corners):
-        return ResultShape(size, False)
-    pitch = spec.line_bytes
-    for number, axis in enumerate(nest.axes):
-        if axis.block:
-            continue
-        stride = nest.stride_along(access, axis)
-        if number == row_axis:
-            fits = stride == constant(1) and axis.size.divisor() * size % rules.base_align_bytes == 0
-        else:
-            fits = stride.divisor() * size % rules.pitch_align_bytes == 0
-            pitch = gcd(pitch, stride.divisor() * size)
-        if not fits:
-            return ResultShape(size, False)
-    return ResultShape(size, True, pitch_bytes=pitch)
+    size, row_axis = element_bytes(access.element), main_axis(nest, "n")
+    strides = [nest.stride_along(access, axis) for number, axis in enumerate(nest.axes) if not axis.block and number != row_axis]
+    has_rows = row_axis >= 0 and nest.stride_along(access, nest.axes[row_axis]) == constant(1)
+    pitch = gcd(spec.line_bytes, *(stride.divisor() * size for stride in strides)) if has_rows else spec.line_bytes
+    return ResultShape(size, has_rows and _leaves_in_bulk(nest, access, pitch, spec), pitch_bytes=pitch)
+
+
+def _leaves_in_bulk(nest: LoopNest, access: Access, pitch_bytes: int, spec: TargetSpec) -> bool:
+    """Whether a result whose rows lie along n, so many bytes apart, keeps the rules of descriptor copies."""
+    size, rules, row_axis = element_bytes(access.element), spec.bulk_tensor, nest.axes[main_axis(nest, "n")]
+    if rules is None or access.align % rules.base_align_bytes or access.offset.divisor() * size % rules.base_align_bytes:
+        return False
+    if beyond_descriptors(nest, access, rules) is not None or access.cuts:
+        return False
+    if any(axis.reach is not None for axis in nest.axes if nest.stride_along(access, axis) != constant(0)):
+        return False
+    if any(corner.stride.divisor() * size % rules.pitch_align_bytes for corner in access.corners) or pitch_bytes % rules.pitch_align_bytes:
+        return False
+    return bool(row_axis.block) or row_axis.size.divisor() * size % rules.base_align_bytes == 0

@@ -25,7 +25,7 @@ from treadle.plan.expr import constant, product
 from treadle.plan.f32_split import IN_KERNEL, ROUNDED, SPLITS
 from treadle.plan.form_times import Gathered
 from treadle.plan.multiply_add_tiles import multiplies_pieces
-from treadle.plan.role_tiles import OperandRows, RoleProblem
+from treadle.plan.role_tiles import OperandRows, ResultShape, RoleProblem
 from treadle.plan.tile_config import ContractionShape, ContractionTypes, contraction_types, promotes
 from treadle.records import dataclass
 
@@ -243,9 +243,7 @@ class KernelProblem:
         """What tiles of role kernels are chosen for, where hardware copies bring the operands."""
         nest, spec, shape = self.nest, self.spec, self.shape
         row, operand_bytes = spec.instruction(self.types.instruction), self.types.operand_bytes
-        results = tuple(result_shape(nest, a, spec) for a in nest.accesses if a.is_result) + tuple(
-            read_shape(nest, a, spec) for a in nest.accesses if reads_whole_tile(nest, a)
-        )
+        results = self.results + tuple(read_shape(nest, a, spec) for a in nest.accesses if reads_whole_tile(nest, a))
         # An operand that is contiguous along n is copied and read in whole rows of a swizzle.
         n_axis = nest.axes[main_axis(nest, "n")]
         along_n = any(nest.stride_along(a, n_axis) == constant(1) for a in nest.accesses if a.input_number == self.kind.rhs)
@@ -267,6 +265,11 @@ class KernelProblem:
         alike = all(axis.size.is_constant for axis in tiled)
         known = replace(known, scaled=bool(self.kind.scales), parts=parts, in_cluster=together > 1, has_like_tiles=alike)
         return replace(known, takes_turns=self.may_take_turns, piece_bytes=pieces, is_crowded=crowded, operands=self.operands)
+
+    @property
+    def results(self) -> tuple[ResultShape, ...]:
+        """How results can leave."""
+        return tuple(result_shape(self.nest, access, self.spec) for access in self.nest.accesses if access.is_result)
 
     @property
     def operands(self) -> tuple[OperandRows, OperandRows]:

@@ -15,6 +15,8 @@ F32_PARTS = "treadle.f32_parts"
 """Of a contraction of the parts of f32 operands: the parts' type, "tf32" or "bf16"."""
 PADDED_CHANNELS = "treadle.padded_channels"
 """Of a convolution: how many channels copies of its operands have that it reads, zeros behind its own; 0 for no copies."""
+PADDED_ROWS = "treadle.padded_rows"
+"""Of a contraction: how far the rows of copies of A and of B are apart that it reads, in elements; 0 for no copy."""
 ASSOCIATIVE = "treadle.associative"
 """Of a reduction whose body takes one element for each accumulator: its author says that it merges any two of them, in any order and
 grouping; one number for each result, the identity of the merge."""

@@ -26,7 +26,8 @@ from treadle.transforms.kernel.set_kernel_form import answers
 FITTED: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "roles": (
         *(("roles", name) for name in ("cache_row_clocks", "row_clocks", "stage_clocks", "cut_request_factor", "cut_sector_factor")),
-        *(("roles", name) for name in ("copied_row_clocks", "held_clocks", "fill_clocks", "step_clocks", "wait_clocks", "power_factor")),
+        *(("roles", name) for name in ("copied_row_clocks", "copied_cache_clocks", "held_clocks", "fill_clocks", "step_clocks")),
+        *(("roles", name) for name in ("wait_clocks", "power_factor", "cut_run_clocks")),
         *(("roles", name) for name in ("ring_clocks", "together_clocks", "clustered_clocks")),
         *(("roles", name) for name in ("tile_overhead", "epilogue_clocks", "cut_store_clocks", "stored_clocks")),
         *(("roles", name) for name in ("deferred_overhead", "deferred_clocks", "ping_pong_overhead", "ping_pong_share")),

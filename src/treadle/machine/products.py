@@ -58,18 +58,22 @@ _H200_RATES = Rates(
     # (tests/plan/role_tiles_h200.json). On another seed (tests/plan/role_times_h200.json) half of the times come out within 6 %, nine
     # of ten within 17 %; ratios on large shapes within 1 and 2 %. What `read_share` and `rounded_factor` say is an estimate, and the last
     # two are by four products of odd pitches. In four rounds or fewer, half of the most rows of tiles was as fast or faster by up to
-    # 0.6 %; the steps of columns are fitted to 248 and 232 columns beside 256. `held_across_factor` is by one shape,
-    # and `clustered_clocks` is the H100's: no short kernel in clusters was among those times.
+    # 0.6 %; the steps of columns are fitted to 248 and 232 columns beside 256. `clustered_clocks` is the H100's: no short kernel in
+    # clusters was among those times. What threads copy, and store where rows are odd, is fitted to 200 random products of odd pitches as
+    # they were chosen (half within 11 %, nine of ten within 30 %; before 15 and 45 %), and looked at on the times of the other seed, of
+    # which 24 are such (half within 5 %, nine of ten within 17 %; before 12 and 34 %).
     roles=RoleRates(
         row_clocks=1.2,
         stage_clocks=7.61,
         cache_row_clocks=1.86,
+        own_share=0.3,
         cut_request_factor=0.755,
         cut_sector_factor=1.73,
         beyond_clocks=0.0753,
-        copied_row_clocks=7.68,
+        copied_row_clocks=6.0,
+        copied_cache_clocks=8.0,
         held_clocks=432,
-        held_across_factor=1.5,
+        held_factor=1.7,
         rounded_factor=1.8,
         fill_clocks=0.0538,
         start_clocks=2029,
@@ -86,6 +90,7 @@ _H200_RATES = Rates(
         epilogue_clocks=0.0389,
         cut_store_clocks=0.0329,
         stored_clocks=0.027,
+        cut_run_clocks=2.0,
         read_share=0.5,
         deferred_overhead=609,
         deferred_clocks=1071,
@@ -134,17 +139,19 @@ _H100_RATES = replace(
     _H200_RATES,
     # Fitted to 688 tilings of 61 random shapes (seeds 1 and 2), parts and their merges among them. On another seed
     # (tests/plan/role_times_h100.json) half of the times come out within 5 %, nine of ten within 19 %. Clusters begin and end later than
-    # others, whatever they do. The number of rounds, the steps of columns, and what no time told about are the H200's.
+    # others, whatever they do. The number of rounds, the steps of columns, what threads copy, and what no time told about are the H200's.
     roles=RoleRates(
         row_clocks=1.27,
         stage_clocks=7.61,
         cache_row_clocks=2.21,
+        own_share=0.3,
         cut_request_factor=1.53,
         cut_sector_factor=1.74,
         beyond_clocks=0.0915,
-        copied_row_clocks=7.49,
-        held_clocks=421,
-        held_across_factor=1.16,
+        copied_row_clocks=6.0,
+        copied_cache_clocks=8.0,
+        held_clocks=432,
+        held_factor=1.7,
         rounded_factor=1.8,
         fill_clocks=0.0343,
         start_clocks=2029,
@@ -161,6 +168,7 @@ _H100_RATES = replace(
         epilogue_clocks=0.0395,
         cut_store_clocks=0.0396,
         stored_clocks=0.061,
+        cut_run_clocks=2.0,
         read_share=0.5,
         deferred_overhead=856,
         deferred_clocks=1950,
@@ -203,13 +211,16 @@ def derived_rates(product: Product) -> Rates:
 
     What is a number of clocks or of registers, or a share, is taken over from the H200: caches, schedulers and instruction latencies go by
     the clock on all machines, and times in clocks of these machines differ by less than the rates do. What follows the
-    memory's bandwidth (the fill of a ring from a cold cache) is scaled by a unit's part of it. Peak rates are no constants of a model:
+    memory's bandwidth (the fill of a ring from a cold cache) is scaled by a unit's part of it. What stores cost that leave sectors of a
+    cache partly written is not known of other architectures. Peak rates are no constants of a model:
     the models compute them from units, clock, bandwidth and the rows of the matrix instructions.
     """
     measured = _H200_RATES.roles
     fill = measured.fill_clocks * H200_SXM.unit_bytes_per_clock / product.unit_bytes_per_clock
     roles: dict[str, Any] = {name: getattr(measured, name) for name in RoleRates.record_names}
     roles["fill_clocks"] = fill
+    if product.architecture != H200_SXM.architecture:
+        roles["cut_run_clocks"] = 0.0
     # What an arrival costs goes by how an architecture's caches are made to agree: on others nobody knows, and only who asks gets them.
     arrivals = _H200_RATES.arrivals if product.architecture == H200_SXM.architecture else ArrivalRates(inf, 0, 0, inf, 1, 0, 0)
     return Rates(_H200_RATES.general, RoleRates(**roles), _H200_RATES.streaming, _H200_RATES.swapped, arrivals, _H200_RATES.reductions)

@@ -7,11 +7,13 @@ class RoleRates(Record):
     """Of kernels whose copying and computing go to different warps (plan/role_clocks.py, plan/mixed_widths.py).
 
     Copies of a step. `row_clocks`: a box's row in a unit's copy engine, `stage_clocks`: a slot beside its rows. `cache_row_clocks`: the
-    same row out of the cache that all units share, when all ask. `cut_request_factor`, `cut_sector_factor`: how much longer a row takes
+    same row out of the cache that all units share, when all ask; `own_share`: the part of it that each unit's request takes, beside the
+    part of the rows that pairs of units fetch. `cut_request_factor`, `cut_sector_factor`: how much longer a row takes
     that begins inside what is asked of the cache at once, at a sector or inside one. `beyond_clocks`: a row beyond an array's end, which
-    all units' copies have in turn. `copied_row_clocks`: a row that the producer's threads copy, in pieces of any width; `held_clocks`: the
-    wait for pieces that go through registers; `held_across_factor`: how many times as long rows of such pieces take that are not
-    contiguous along k; `rounded_factor`: the same of a row that is rounded on its way. `fill_clocks`: before a kernel's first step, for
+    all units' copies have in turn. `copied_row_clocks`: of the producer's threads, a row that they copy, in pieces of any width;
+    `copied_cache_clocks`: the same out of the cache that all units share, when all ask; `held_clocks`: the wait for pieces that go through
+    registers; `held_factor`: how many times as much such rows ask of the cache; `rounded_factor`: the same of a row that
+    is rounded on its way. `fill_clocks`: before a kernel's first step, for
     each byte of a stage of the ring. `start_clocks`: from a workgroup's end to the next one's first step, where workgroups take one tile
     each. `together_clocks`: of a step of workgroups that fill each other's slots; `clustered_clocks`: of a kernel that has such.
     `ring_clocks`: from a slot's release until what is copied into it is there, beside its rows; `held_ring_clocks`: the same where threads
@@ -24,7 +26,8 @@ class RoleRates(Record):
     and have fewer slots.
 
     Of a tile outside its loop. `tile_overhead`: whatever its size. `epilogue_clocks`: of an element of the result on its way out of a
-    compute unit; `cut_store_clocks`: beside these, where rows of the result begin inside a sector; `stored_clocks`: where threads store it.
+    compute unit; `cut_store_clocks`: beside these, where rows of the result begin inside a sector; `stored_clocks`: where threads store it;
+    `cut_run_clocks`: of neighbours that a warp stores at once, where they begin and end inside sectors.
     `read_share`: of `epilogue_clocks`, for an element that an epilogue reads from shared memory: nothing is stored or sent.
     `deferred_overhead`: of a tile whose results leave under the next one's loop, `deferred_clocks`: of a kernel that has such tiles.
     `ping_pong_overhead` and `ping_pong_share` (of the clocks in which results leave): between the loops of consumers that take turns.
@@ -41,12 +44,14 @@ class RoleRates(Record):
     row_clocks: float
     stage_clocks: float
     cache_row_clocks: float
+    own_share: float
     cut_request_factor: float
     cut_sector_factor: float
     beyond_clocks: float
     copied_row_clocks: float
+    copied_cache_clocks: float
     held_clocks: float
-    held_across_factor: float
+    held_factor: float
     rounded_factor: float
     fill_clocks: float
     start_clocks: float
@@ -63,6 +68,7 @@ class RoleRates(Record):
     epilogue_clocks: float
     cut_store_clocks: float
     stored_clocks: float
+    cut_run_clocks: float
     read_share: float
     deferred_overhead: float
     deferred_clocks: float

@@ -4,6 +4,7 @@ from typing import Final
 
 from treadle.machine.spec import TargetSpec
 from treadle.plan.f32_split import contraction_seconds
+from treadle.plan.padded_copies import copy_seconds
 from treadle.records import dataclass
 
 ELEMENTS_PER_CLOCK: Final = 4
@@ -41,9 +42,8 @@ class PaddedConvolution:
 
     def seconds_padded(self, spec: TargetSpec, input_type: str, result_type: str) -> float:
         """Modelled time of both copies and the convolution of what they made."""
-        rates, operands = spec.rates.general, self.operands * self.element_bytes
-        growth = self.padded / self.channels
-        copying = operands * (1 + growth) / (spec.memory_gbps * 1e9 * rates.efficiency) + 2 * rates.launch_seconds
+        operands, growth = self.operands * self.element_bytes, self.padded / self.channels
+        copying = copy_seconds(operands * (1 + growth), 2, spec)
         row = next(iter(spec.instructions_for(input_type, input_type, result_type)), None)
         macs = float(self.groups * self.pixels * max(self.filters, TILE_SIDE)) * self.k * growth
         return copying + contraction_seconds(macs, operands * growth, spec, row)

@@ -5,9 +5,12 @@ tiles has the terms of role kernels, with copies and arithmetic of a workgroup o
 on an H200, where 247 were measured.
 """
 
+from collections.abc import Sequence
+
 from treadle.machine.spec import MatrixInstruction, TargetSpec
+from treadle.plan.result_stores import stored_cut_clocks
 from treadle.plan.role_clocks import COPIED_AHEAD, role_cost
-from treadle.plan.role_tiles import RoleProblem, RoleTile
+from treadle.plan.role_tiles import ResultShape, RoleProblem, RoleTile
 from treadle.plan.small_m import copied_clocks, limited
 from treadle.plan.tile_config import (
     ContractionShape,
@@ -89,9 +92,11 @@ def tile_seconds(
     loaded_bytes: tuple[int, int] = (0, 0),
     gathered: Gathered | None = None,
     loads: int = 1,
+    results: Sequence[ResultShape] = (),
 ) -> float:
     """Modelled time of a kernel of plain tiles. `loaded_bytes`: what threads load of A and of B at a time, and store to shared memory; 0
-    where they do not, or vectors are wide. `gathered`: instead, of an image. `loads`: see `TileProblem`.
+    where they do not, or vectors are wide. `gathered`: instead, of an image. `loads`: see `TileProblem`. `results`: of which it is told
+    apart whether their rows begin inside sectors.
     """
     resident, rates = resident_workgroups(tile, shape, spec), spec.rates.roles
     loops = contraction_cost(tile, shape, spec, row, operand_bytes, loads) * shape.extents[2] / spec.macs_per_clock(row)
@@ -102,7 +107,8 @@ def tile_seconds(
     if gathered is not None:
         working, _ = _gathering(tile, shape, operand_bytes, gathered, spec)
         loops = max(loops + rounds * working, _waiting(tile, shape, operand_bytes, gathered, spec))
-    return with_memory(loops + fill + rounds * (rates.tile_overhead + tile.m * tile.n * rates.epilogue_clocks), memory_bytes, spec)
+    leaving = rates.epilogue_clocks + sum(stored_cut_clocks(result, tile.n & -tile.n, spec) for result in results)
+    return with_memory(loops + fill + rounds * (rates.tile_overhead + tile.m * tile.n * leaving), memory_bytes, spec)
 
 
 def best_tile(problem: TileProblem, memory_bytes: float, gathered: Gathered | None) -> ContractionTile:

@@ -16,7 +16,7 @@ UNEVEN_RASTERS = (1, 3, 7)
 
 
 class Tile(Protocol):
-    """Rows and columns of a workgroup's tile."""
+    """Rows and columns of a workgroup's tile, and how many rows of tiles are walked together."""
 
     @property
     def rows(self) -> int:
@@ -26,6 +26,11 @@ class Tile(Protocol):
     @property
     def n(self) -> int:
         """Columns."""
+        ...
+
+    @property
+    def group_m(self) -> int:
+        """The raster."""
         ...
 
 
@@ -40,3 +45,24 @@ def raster(tile: Tile, shape: ContractionShape, spec: TargetSpec, rasters: Seque
         if footprint < least:
             best, least = rows, footprint
     return best
+
+
+def fetched_by_pairs(tile: Tile, shape: ContractionShape) -> float:
+    """The part of two consecutive tiles' operand rows that their two units fetch, where what both ask for is fetched once: all but one copy of
+    the operand that neighbours along n (A) or along m (B) share. Of an odd number of tiles that are walked in a line, one in as many pairs
+    is of two lines.
+    """
+    count_m, count_n = -(-shape.extents[0] // tile.rows), -(-shape.extents[1] // tile.n)
+    if count_m == count_n == 1:
+        return 1.0
+    of_a, of_b = shape.operand_rows(tile.rows, 0), shape.operand_rows(0, tile.n)
+    walked = min(tile.group_m, count_m)
+    line, shared = (walked if count_n > 1 else count_m, of_b) if walked > 1 or count_n == 1 else (count_n, of_a)
+    alike = 1 - 1 / line if line % 2 else 1.0
+    return 1 - alike * shared / (2 * (of_a + of_b))
+
+
+def least_fetched_by_pairs(tile: Tile, shape: ContractionShape) -> float:
+    """The same in whatever order tiles are walked, at least."""
+    of_a, of_b = shape.operand_rows(tile.rows, 0), shape.operand_rows(0, tile.n)
+    return 1 - max(of_a, of_b) / (2 * (of_a + of_b))

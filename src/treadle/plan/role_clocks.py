@@ -3,6 +3,14 @@
 Four things do: the matrix instructions; the copy engine, row by row of the boxes; the cache that all units share, which serves the fewer
 rows the more units ask; and one consumer warpgroup alone, which waits for each step's instructions before it releases a slot. Rows that
 begin inside a cache line are two requests. Between tiles consumers write results while the ring goes on filling.
+
+Rows that threads copy are bound by the threads where few units are at work, by the cache where all are: pieces of 4 and 8 bytes are more
+requests than rows, and what is shifted into place is asked for twice, ahead and when it is loaded. Threads that store rows of odd length
+leave sectors of the cache partly written at both ends of what a warp stores at once, which are 16 neighbours in tiles of 208 columns, in
+tiles of 192 up to 64.
+
+Consecutive workgroups go to pairs of units, and what a pair asks for at about the same time the cache serves once: 120 tiles of 64 x 192
+were 1.6 times as fast on an H100 where pairs shared the 192 rows as where they shared the 64.
 """
 
 from collections.abc import Callable
@@ -15,6 +23,8 @@ from treadle.machine.spec import TargetSpec
 from treadle.plan.cache_requests import SECTOR_BYTES, request_factor
 from treadle.plan.mixed_widths import MOST_NARROWER, timed_columns
 from treadle.plan.part_merges import cluster_clocks, clustered_units, last_clocks
+from treadle.plan.rasters import fetched_by_pairs, least_fetched_by_pairs
+from treadle.plan.result_stores import stored_cut_clocks
 from treadle.plan.role_tiles import (
     ELEMENTS_WITH_TWO_BUFFERS,
     OperandRows,
@@ -107,9 +117,11 @@ class RoleModel:
         (m, n, self.k), (of_m, of_n) = shape.extents, problem.operands
         self.sides = (_Side(m, of_a, of_m, problem.piece_bytes[0]), _Side(n, of_b, of_n, problem.piece_bytes[1]))
         self.queue = spec.queue_for("copy_in")
+        self.meets = problem.piece_bytes == (0, 0)
         brought = [result for result in problem.results if result.is_read and result.in_bulk]
         written = [result for result in problem.results if not (result.is_read and result.in_bulk)] or [ResultShape(0, True)]
-        self.leaving = sum(_element_clocks(result, rates) for result in written)
+        self.written = written
+        self.threads_store = any(not result.in_bulk and not result.is_read for result in written)
         self.heavy = problem.heavy * 2 * max(1, len(written))
         self.reading = rates.read_share * len(brought) * rates.epilogue_clocks
         self.brought = sum(result.element_bytes for result in brought) / spec.line_bytes * rates.cache_row_clocks
@@ -194,7 +206,7 @@ class RoleModel:
         matrix = self.matrix(form) * (1 if form.ping_pong > 1 else 1 - 1 / MOST_NARROWER)
         busy, (m, n, _) = max(matrix, copies.engine, copies.threads), self.problem.shape.extents
         first = form.k * self.problem.operand_bytes * rows * self.rates.fill_clocks
-        tiles, leaving = -(-m // form.rows) * -(-n // form.n), form.rows * form.n * (self.leaving + self.reading)
+        tiles, leaving = -(-m // form.rows) * -(-n // form.n), form.rows * form.n * (self.leaving(form) + self.reading)
         return _FormTerms(form.k, tiles, first, busy, copies.cache, max(busy, copies.cache), leaving)
 
     def _held_forms(self) -> list[tuple[RoleTile, _FormTerms]]:
@@ -236,7 +248,21 @@ class RoleModel:
     def _least_copies(self, form: RoleTile) -> _Copies:
         """The copies of a form's tiles, of clusters or alone, whichever are less."""
         shared = [self.copies(tile, tile.n) for tile in in_clusters(form, self.problem, self.spec, at_once=False)]
-        return _Copies(*map(min, self.copies(form, form.n), *shared)) if shared else self.copies(form, form.n)
+        alone = self.copies(form, form.n)
+        if self.meets:
+            alone = alone._replace(cache=alone.cache * (self.rates.own_share + least_fetched_by_pairs(form, self.problem.shape)))
+        return _Copies(*map(min, alone, *shared)) if shared else alone
+
+    def asked_of_cache(self, tile: RoleTile) -> float:
+        """How many times what a tile's rows take of the cache on average they do, by what pairs of units ask for together."""
+        if not self.meets or tile.cluster > 1:
+            return 1.0
+        # A cluster's parts of a tile have nothing in common.
+        return self.rates.own_share + (1.0 if self.problem.in_cluster else fetched_by_pairs(tile, self.problem.shape))
+
+    def leaving(self, tile: RoleTile) -> float:
+        """Clocks of an element of a tile's results on its way out."""
+        return sum(_element_clocks(result, tile, self.spec) for result in self.written)
 
     def copies(self, tile: RoleTile, columns: int) -> _Copies:
         """Those of a step of a tile. `columns`: what tiles are apart by multiples of along n."""
@@ -287,9 +313,12 @@ class _TileModel:
         elements = tile.rows * tile.n
         self.tile, self.rates, self.units = tile, model.rates, model.units
         self.steps = -(-model.k // tile.k)
-        self.copies, self.matrix = model.copies(tile, columns), model.matrix(tile)
+        copies, self.matrix = model.copies(tile, columns), model.matrix(tile)
+        self.copies = copies._replace(cache=copies.cache * model.asked_of_cache(tile))
         self.chain = _consumer_clocks(tile, self.matrix, model.rates) + _promoting_clocks(tile, model)
-        self.leaving, self.brought = elements * model.leaving, elements * model.brought
+        self.leaving, self.brought = elements * model.leaving(tile), elements * model.brought
+        # Threads' copies and threads' stores take turns at the units that load and store.
+        self.beside = self.leaving if model.threads_store and self.copies.threads else 0.0
         self.computing = elements * (model.heavy / tile.consumer_warpgroups + model.reading)
 
     def _step(self, active: int, part: float) -> tuple[float, float]:
@@ -308,7 +337,7 @@ class _TileModel:
     def turn(self, active: int, part: float = 1.0) -> float:
         """Clocks of a tile that another one follows: copies go on while results leave. `part`: of the columns."""
         arithmetic, copies = self._step(active, part)
-        copying, rates = self.steps * copies + self.brought, self.rates
+        copying, rates = self.steps * copies + self.brought + self.beside, self.rates
         if self.tile.ping_pong > 1:
             between = rates.ping_pong_overhead + rates.ping_pong_share * self.leaving
             loop = limited(self.steps * arithmetic + between, copying, NEAR)
@@ -352,11 +381,12 @@ def _promoting_clocks(tile: RoleTile, model: RoleModel) -> float:
     return model.rates.promoting_clocks * max(0.0, 1 - others / 2) if model.problem.scaled else 0.0
 
 
-def _element_clocks(result: ResultShape, rates: RoleRates) -> float:
+def _element_clocks(result: ResultShape, tile: RoleTile, spec: TargetSpec) -> float:
     """Clocks of an element of a result on its way out."""
-    if not result.in_bulk:
-        return rates.epilogue_clocks + rates.stored_clocks
-    return rates.epilogue_clocks + (rates.cut_store_clocks if result.pitch_bytes % SECTOR_BYTES else 0)
+    rates = spec.rates.roles
+    if result.in_bulk:
+        return rates.epilogue_clocks + (rates.cut_store_clocks if result.pitch_bytes % SECTOR_BYTES else 0)
+    return rates.epilogue_clocks + rates.stored_clocks + stored_cut_clocks(result, tile.m if result.along_m else tile.n & -tile.n, spec)
 
 
 def _step_copies(model: RoleModel, side: _Side, extent: int, k: int, together: int, apart: int) -> _Copies:
@@ -366,11 +396,11 @@ def _step_copies(model: RoleModel, side: _Side, extent: int, k: int, together: i
     boxes = extent * (k // span) if rows.along_k else -(-extent // span) * k
     if side.piece:
         rounds = model.problem.row.a_type == "tf32"
-        across = 1 if rows.along_k else rates.held_across_factor
-        # What goes through registers is waited for.
+        # What goes through registers is waited for, and asked of the cache two steps ahead.
         is_held = rounds or (queue is not None and side.piece not in queue.piece_bytes)
-        copied = side.tiles * boxes * rates.copied_row_clocks * (rates.rounded_factor if rounds else 1) * (across if is_held else 1)
-        return _Copies(0, 0, 0, copied + (rates.held_clocks if is_held else 0))
+        copied = side.tiles * boxes * (rates.rounded_factor if rounds else 1)
+        threads = copied * rates.copied_row_clocks + (rates.held_clocks if is_held else 0)
+        return _Copies(0, copied * rates.copied_cache_clocks * (rates.held_factor if is_held else 1), 0, threads)
     factor = request_factor(rows.pitch_bytes if rows.along_k else gcd(rows.pitch_bytes, (apart if total > extent else 0) * size), rates)
     # The last tiles along a side have rows beyond the array's end, one of so many.
     left = -total % extent

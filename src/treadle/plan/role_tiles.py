@@ -67,13 +67,15 @@ class RoleTile:
 @dataclass(frozen=True, slots=True)
 class ResultShape:
     """A whole tile that a kernel writes, or `is_read` beside its operands: bytes of an element, and whether descriptor copies carry it.
-    `pitch_bytes`: what rows are apart by multiples of, a power of two up to a cache line's bytes.
+    `pitch_bytes`: what rows are apart by multiples of, a power of two up to a cache line's bytes. `along_m`: its rows lie along the
+    instruction's rows.
     """
 
     element_bytes: int
     in_bulk: bool
     is_read: bool = False
     pitch_bytes: int = 128
+    along_m: bool = False
 
     @property
     def may_stay(self) -> bool:
@@ -181,7 +183,7 @@ def may_be_exchanged(shape: ContractionShape, operands: Sequence[OperandRows], s
 def exchanged_problem(problem: RoleProblem, n_step: int) -> RoleProblem:
     """The problem of the transposed result, which the threads store. `n_step`: of the operand that is B then."""
     shape = problem.shape
-    stored = tuple(replace(result, in_bulk=False) for result in problem.results)
+    stored = tuple(replace(result, in_bulk=False, along_m=True) for result in problem.results)
     return replace(
         problem,
         shape=replace(shape, m=shape.n, n=shape.m, shared="b" if shape.shared == "a" else "a"),

@@ -199,3 +199,11 @@ def split_contraction(problem: SplitContraction, spec: TargetSpec, *, whole_stag
 def is_clear(parts: Parts, gain: float, saved: float) -> bool:
     """Whether parts take at most the share `gain` of the whole's time, and so many seconds less."""
     return parts.seconds <= gain * parts.whole_seconds and parts.whole_seconds - parts.seconds >= saved
+
+
+def fastest_seconds(problem: SplitContraction, spec: TargetSpec, *, splits: bool = True) -> float:
+    """Modelled time of a contraction of known sizes in its fastest form, in parts where it may be split and these are clearly faster."""
+    parts = split_contraction(problem, spec) if splits else None
+    if parts is not None:
+        return parts.seconds
+    return whole_seconds(problem, role_costs(replace(problem, shape=replace(problem.shape, k=None)), spec), spec)

@@ -13,6 +13,7 @@ from typing import Final
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.indexing import Contraction, Reduction, plain_dims
 from treadle.analysis.operation_marks import F32_PARTS, split_in_kernel
+from treadle.analysis.row_pitch import row_pitch
 from treadle.dialects.split_attribute import ALL_LOOPS, SPLIT_REDUCTION, SplitAttr, SplitLoop, SplitPlan
 from treadle.ir.builtin import StringAttr
 from treadle.ir.core import AffineMap, Attribute, SSAValue
@@ -43,14 +44,18 @@ def _types(facts: OperationFacts, kind: Contraction, spec: TargetSpec) -> Contra
     return contraction_types(spec, names[0], names[1], names[2], (kind.lhs_cast, kind.rhs_cast), rounded)
 
 
-def _row_alignment(shape: Sequence[int], width: int) -> int:
-    """The largest power of two that is known to divide the bytes of a row."""
-    row = shape[-1] * width if shape and shape[-1] > 0 else width
+def _row_alignment(value: SSAValue, width: int, pitch: int = 0) -> int:
+    """The largest power of two that is known to divide the bytes from one row to the next, which are `pitch` elements where it is given."""
+    row = (pitch or row_pitch(value) or 1) * width
     return row & -row
 
 
-def contraction_problem(facts: OperationFacts, kind: Contraction, sizes: Sizes, spec: TargetSpec) -> SplitContraction:
-    """A contraction of so long loops as the model sees it."""
+def contraction_problem(
+    facts: OperationFacts, kind: Contraction, sizes: Sizes, spec: TargetSpec, pitches: tuple[int, int] = (0, 0)
+) -> SplitContraction:
+    """A contraction of so long loops as the model sees it. `pitches`: how far rows of A and of B are to be apart, in elements; 0 as they
+    are.
+    """
     view = facts.view
     batch, m, n, k = (prod(sizes[d] for d in dims) for dims in (kind.batch, kind.m, kind.n, kind.k))
     types = _types(facts, kind, spec)
@@ -61,7 +66,8 @@ def contraction_problem(facts: OperationFacts, kind: Contraction, sizes: Sizes, 
     rounds = types.a == ROUNDED and F32_PARTS not in view.op.attributes
     split = split_in_kernel(view.op) or (ROUNDED if rounds else "")
     is_copied = (bool(split) or (row is not None and row.reads_shared and as_they_are)) and spec.bulk_tensor is not None
-    rows = [_row_alignment(shape_of(value), width) if is_copied else 0 for (value, _), width in zip(operands, widths, strict=True)]
+    lie = [_row_alignment(value, width, pitch) for (value, _), width, pitch in zip(operands, widths, pitches, strict=True)]
+    rows = lie if is_copied else [0, 0]
     along, lying = [plain_dims(map_)[-1] in kind.k for _, map_ in operands], rows
     if row is not None and row.k_major_only:  # what lies across is copied element by element, where pieces are as narrow
         queue = spec.queue_for("copy_in")
@@ -69,14 +75,12 @@ def contraction_problem(facts: OperationFacts, kind: Contraction, sizes: Sizes, 
         rows = [whole if lies_along else each for whole, lies_along, each in zip(rows, along, turned, strict=True)]
     is_windowed, gathered = kind.image >= 0, None
     if is_windowed and (rules := spec.bulk_tensor) is not None and any(row % rules.pitch_align_bytes for row in rows):
-        pairs = zip(operands, widths, strict=True)
-        each = [min(spec.max_vector_bytes, _row_alignment(shape_of(value), width)) for (value, _), width in pairs]
+        each = [min(spec.max_vector_bytes, row) for row in lie]
         rows, gathered = [0, 0], Gathered((each[0], each[1]), (kind.lhs, kind.rhs).index(kind.image))
     partial = element_bytes(facts.partial_types[0])
     shape, copied = ContractionShape(batch, m, n, k), (rows[0], rows[1])
     found = SplitContraction(shape, types, widths[0], widths[1], partial, copied, (along[0], along[1]), split, is_windowed, gathered)
-    aligned = [_row_alignment(shape_of(value), width) for (value, _), width in zip(operands, widths, strict=True)]
-    loads = spec.max_vector_bytes // min(spec.max_vector_bytes, *aligned)
+    loads = spec.max_vector_bytes // min(spec.max_vector_bytes, *lie)
     return replace(found, lying_rows=(lying[0], lying[1]), loads=loads)
 
 

@@ -130,7 +130,7 @@ def _choice(problem: KernelProblem, tile: ContractionTile, types: ContractionTyp
         return Choice(config, multiply_add_seconds(tile, sums, problem.memory_bytes) + merging, text, tile.m * tile.n / tile.num_warps)
     pieces, gathered = problem.copies.piece_bytes, problem.gathered
     size, moved = types.operand_bytes, problem.memory_bytes
-    seconds = tile_seconds(tile, row, problem.shape, size, moved, spec, pieces, gathered, problem.loads)
+    seconds = tile_seconds(tile, row, problem.shape, size, moved, spec, pieces, gathered, problem.loads, problem.results)
     return Choice(config, seconds + merging, text, tile.m * tile.n / tile.num_warps, is_light)
 
 
