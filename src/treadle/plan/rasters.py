@@ -48,9 +48,9 @@ def raster(tile: Tile, shape: ContractionShape, spec: TargetSpec, rasters: Seque
 
 
 def fetched_by_pairs(tile: Tile, shape: ContractionShape) -> float:
-    """The part of two consecutive tiles' operand rows that their two units fetch, where what both ask for is fetched once: all but one copy of
-    the operand that neighbours along n (A) or along m (B) share. Of an odd number of tiles that are walked in a line, one in as many pairs
-    is of two lines.
+    """The part of two consecutive tiles' operand rows that their two units fetch, where what both ask for is fetched once: all but one
+    copy of the operand that neighbours along n (A) or along m (B) share. Of an odd number of tiles that are walked in a line, one in as
+    many pairs is of two lines.
     """
     count_m, count_n = -(-shape.extents[0] // tile.rows), -(-shape.extents[1] // tile.n)
     if count_m == count_n == 1:
