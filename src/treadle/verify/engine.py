@@ -311,7 +311,8 @@ class Engine:
             self._access_peers(agent, event, now)
         else:
             memory, arrays = self.workgroups[own].memory, self.arrays
-            arrays.arrive(agent, event, now)
+            if arrays.is_used:
+                arrays.arrive(agent, event, now)
             for access in event.accesses:
                 (memory if access.effect is None else arrays).check(agent, event, access)
             for access in event.accesses:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from math import gcd
 
 from treadle.ir.core import Operation, SSAValue
+from treadle.ir.operands import operands_of
 from treadle.verify.scalars import INDEX_BITS, constant_value, scalar_function, width_of
 
 EXACT = 0
@@ -58,7 +59,7 @@ class RingValues:
             return None
         if op.name == "arith.constant":
             return constant_value(op)
-        numbers = [self.constant(operand) for operand in op.operands]
+        numbers = [self.constant(operand) for operand in operands_of(op)]
         function = None if None in numbers else scalar_function(op)
         try:
             return None if function is None else function(*numbers)
@@ -69,9 +70,9 @@ class RingValues:
         """What an operation makes of tables."""
         if len(op.results) != 1 or not op.name.startswith("arith.") or not width_of(op.results[0].type):
             return None
-        if not any(operand in known for operand in op.operands):
+        if not any(operand in known for operand in operands_of(op)):
             return None
-        tables = [self.of(operand, known) for operand in op.operands]
+        tables = [self.of(operand, known) for operand in operands_of(op)]
         found = [table for table in tables if table is not None]
         if len(found) < len(tables):
             return None
@@ -92,7 +93,7 @@ def _exact(op: Operation, tables: Sequence[Table]) -> Table | None:
 
 def _counted(op: Operation, tables: Sequence[Table]) -> Table | None:
     """Of values of which one goes on with the counter; all of them are zero or more, and too small to overflow."""
-    if any(width_of(value.type) < INDEX_BITS for value in (*op.operands, *op.results)):
+    if any(width_of(value.type) < INDEX_BITS for value in (*operands_of(op), *op.results)):
         return None
     values, modulus = tables[0]
     if op.name in _CASTS:

@@ -12,6 +12,7 @@ from treadle.dialects.effects import HasEffects
 from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import scf
+from treadle.ir.operands import operands_of
 from treadle.verify.demand import demands
 from treadle.verify.events import Event, RolesNode, Trace, TurnedEvent
 from treadle.verify.linear_forms import LinearForms
@@ -86,7 +87,7 @@ class Tracer:
     def _own_steps_of(self, op: Operation) -> list[Step]:
         if (control := self._control.get(op.name)) is not None:
             return [control(op)]
-        if op.name.startswith("arith.") and not any(v in self.program.registers for v in op.operands):
+        if op.name.startswith("arith.") and not any(v in self.program.registers for v in operands_of(op)):
             return self._scalars.of(op)
         match op:
             case sync.MbarrierAllocOp():
@@ -110,7 +111,7 @@ class Tracer:
                 return self.memory.event(op) if op in self.program.released else []
             case _ if op.regions and not isinstance(op, tile.ReduceOp):
                 raise Undecided(op, f"the control flow of {op.name} is not known")
-            case _ if isinstance(op, HasEffects) or any(v in self.program.registers for v in op.operands):
+            case _ if isinstance(op, HasEffects) or any(v in self.program.registers for v in operands_of(op)):
                 return self.memory.event(op) or self._scalars.of(op)
             case _:
                 return self._scalars.of(op)
