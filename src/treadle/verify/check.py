@@ -196,7 +196,8 @@ class Proof:
         unknowns = self.tracer.unknowns.all
         known = {v: value * u.factor for u, value in zip(unknowns, values, strict=True) for v in u.values}
         for unknown in unknowns:
-            if unknown.computes is not None and not _agrees(unknown, known):
+            is_own = unknown.rank >= 0 or unknown.group >= 0
+            if unknown.computes is not None and (is_own or not _agrees(unknown, known)):
                 self._leave_open(unknown.computes, "what it computes is taken to be any number, and not all are proven")
                 return ()
         where = tuple((unknown.name, value * unknown.factor) for unknown, value in zip(unknowns, values, strict=True))

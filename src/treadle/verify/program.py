@@ -102,7 +102,7 @@ class Program:
         for rank in range(self.cluster):
             self._add_strands(strands, rank)
         self.strands = tuple(strands)
-        self.tracked_pointers, self.only_written = self._tracked_pointers(stores)
+        self.tracked_pointers, self.only_written, self.written = self._tracked_pointers(stores)
         self.quiet = frozenset[Operation]() if follows_all else frozenset(op for op in self.all(scf.IfOp) if self._is_quiet(op))
         self.registers = self._registers()
         self.held = self._held()
@@ -189,8 +189,8 @@ class Program:
 
     # --- memory
 
-    def _tracked_pointers(self, stores: bool) -> tuple[frozenset[SSAValue], frozenset[SSAValue]]:
-        """Global arrays whose accesses are held against one another, those that are only written if `stores`; and the latter.
+    def _tracked_pointers(self, stores: bool) -> tuple[frozenset[SSAValue], ...]:
+        """Global arrays whose accesses are held against one another, those that are only written if `stores`; the latter; all written ones.
 
         An update reads what it writes.
         """
@@ -198,7 +198,7 @@ class Program:
         readers, writers = pointers_of(effects)
         updates = [effect.resource.owner for effect in effects if effect.update]
         readers |= {view.pointer for view in updates if isinstance(view, tile.ViewOp)}
-        return writers if stores else readers & writers, writers - readers
+        return writers if stores else readers & writers, writers - readers, writers
 
     # --- values
 

@@ -49,6 +49,7 @@ class Tracer:
             "pipe.part": self.memory.part,
             "sync.mbarrier_slot": self.memory.mbarrier_slot,
         }
+        self._values: tuple[int, ...] = ()
         self._counted = program.rings.steps if program.rings is not None else {}
         self._steps = self._block(program.kernel.body.block)
 
@@ -60,17 +61,25 @@ class Tracer:
         state = self.state
         state.begin()
         roots: list[tuple[int, ...]] = []
+        self._values = values
         for rank in range(self.program.cluster):
             state.out, state.group, state.rank = [], 0, rank
-            for at, (unknown, value) in enumerate(zip(self.unknowns.all, values, strict=True)):
-                mine = rank if unknown.factor > 1 or (self.program.cluster > 1 and is_first_axis(unknown.values[0])) else 0
-                form = shifted(scaled(state.atoms.unknown(at), unknown.factor), mine)
-                for known in unknown.values:
-                    state.put(state.place(known), unknown.factor * value + mine, form)
+            self._give(-1)
             for step in self._steps:
                 step()
             roots.append(tuple(state.out))
         return Trace(state.nodes, tuple(roots), state.trips, frozenset(node for node, _ in state.facts))
+
+    def _give(self, group: int) -> None:
+        """Set the values that are unknown in a group of a role (-1: anywhere)."""
+        state, rank = self.state, self.state.rank
+        for at, (unknown, value) in enumerate(zip(self.unknowns.all, self._values, strict=True)):
+            if not unknown.is_in(rank, group):
+                continue
+            mine = rank if unknown.factor > 1 or (self.program.cluster > 1 and is_first_axis(unknown.values[0])) else 0
+            form = shifted(scaled(state.atoms.unknown(at), unknown.factor), mine)
+            for known in unknown.values:
+                state.put(state.place(known), unknown.factor * value + mine, form)
 
     # --- steps
 
@@ -255,12 +264,15 @@ class Tracer:
     def _roles(self, op: pipe.RolesOp) -> Step:
         index, state = self.program.index[op], self.state
         roles = [(count, self._block(region.block)) for count, region in zip(op.role_groups(), op.roles, strict=True)]
+        has_own = any(unknown.group >= 0 for unknown in self.unknowns.all)
 
         def run() -> None:
             outer, traces = state.out, list[tuple[int, ...]]()
             for count, steps in roles:
                 for group in range(count):
                     state.out, state.group = [], group
+                    if has_own:
+                        self._give(group)
                     for step in steps:
                         step()
                     traces.append(tuple(state.out))
