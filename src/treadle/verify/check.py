@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from treadle.dialects import tile
 from treadle.garbage import uncollected
 from treadle.ir.core import Operation, SSAValue
+from treadle.ir.dialects import scf
 from treadle.ir.locations import location_of
 from treadle.machine import TargetSpec
 from treadle.verify.classes import Class, TooHard, UncoveredList
@@ -91,6 +92,14 @@ def _verdict(kernel: tile.KernelOp, spec: TargetSpec | None, max_findings: int, 
             if verdict.is_proven or verdict.findings:
                 return verdict
             effort *= 1 - TOLD
+    if any(isinstance(loop.parent_op(), scf.ForOp) for loop in program.loops):
+        from treadle.verify.flat_nests import with_flat_nests
+
+        if (flat := with_flat_nests(program)) is not None:
+            verdict = Proof(Program(flat, spec, stores=stores), 1, effort / SHARE_OF_COUNTED).verdict()
+            if verdict.is_proven:
+                return verdict
+            effort *= 1 - 1 / SHARE_OF_COUNTED
     if any(not is_constant(loop.step) for loop in program.loops):
         from treadle.verify.counted_loops import with_counted_loops
 
