@@ -51,9 +51,11 @@ def with_flat_nests(program: Program) -> tile.KernelOp | None:
 def _key(loop: scf.ForOp) -> Key | None:
     """What decides how many iterations a loop's inner one does in all; None where it does something else, or nothing is gained."""
     inner = _inner(loop)
-    if inner is None or any(isinstance(around, scf.ForOp) for around in ancestors(loop)):
+    if inner is None or all(_is_outside(bound, loop) for bound in (inner.lb, inner.ub)):  # nearly all are told from that
         return None
-    if all(_is_outside(bound, loop) for bound in (inner.lb, inner.ub)) or _carried(loop, inner) is None:
+    if any(isinstance(around, scf.ForOp) for around in ancestors(loop)) or _carried(loop, inner) is None:
+        return None
+    if not all(op is inner or _is_arithmetic(op) for op in list(loop.body.block.ops)[:-1]):
         return None
     if not (_is_positive(loop.step) and _is_positive(inner.step)) or not _is_independent(loop, inner):
         return None
@@ -64,10 +66,9 @@ def _key(loop: scf.ForOp) -> Key | None:
 
 
 def _inner(loop: scf.ForOp) -> scf.ForOp | None:
-    """The only thing that a loop does besides index arithmetic."""
-    *ops, _ = loop.body.block.ops
-    loops = [op for op in ops if isinstance(op, scf.ForOp)]
-    return loops[0] if len(loops) == 1 and all(op is loops[0] or _is_arithmetic(op) for op in ops) else None
+    """The only loop in a loop."""
+    loops = [op for op in loop.body.block.ops if isinstance(op, scf.ForOp)]
+    return loops[0] if len(loops) == 1 else None
 
 
 def _is_arithmetic(op: Operation) -> bool:
