@@ -179,7 +179,7 @@ class Engine:
         return moved
 
     def _is_level(self, agent: Agent, leader: Agent) -> bool:
-        """Whether a strand begins the leader's iteration, or a later one, of a stretch where nobody waits: it would run to its end alone."""
+        """Whether a strand begins the leader's iteration, or a later one, in a stretch where nobody waits: it would run on alone."""
         if not agent.frames or len(agent.frames) != len(leader.frames) or agent.frames[-1].position:
             return False
         pairs = zip(agent.frames, leader.frames, strict=True)

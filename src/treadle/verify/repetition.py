@@ -36,8 +36,6 @@ FILLED, LONG = 2, 3
 """Of a loop of fixed length so many rounds of the longest ring are run before states are taken, which compare as long as some iterations
 take; none in one of fewer.
 """
-SHORT_ROUND, OFTEN = 8, 2
-"""States are taken every other iteration of short rounds: a round repeats the sooner, from wherever in it what came before is over."""
 MAX_TURNED = 64
 
 
@@ -297,10 +295,7 @@ class Repetitions:
                 if rounds > (1 if is_open else FEW_ROUNDS) and (is_open or self._is_filled(frame, segment)):
                     if (is_open and rounds < MANY_ROUNDS) or self._has_loops(frame):
                         return agent.number, depth, frame.loop, frame.left
-                    at = self._row(frame)[1]
-                    if rounds > 2 * FEW_ROUNDS and frame.left > len(segment.iterations) <= SHORT_ROUND:
-                        at %= OFTEN
-                    return self._turn if at else (agent.number, depth, frame.loop, frame.left)
+                    return self._turn if self._row(frame)[1] else (agent.number, depth, frame.loop, frame.left)
         return None
 
     def _is_filled(self, frame: Frame, segment: Segment) -> bool:
