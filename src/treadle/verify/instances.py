@@ -21,11 +21,11 @@ Instance = tuple[int, int]
 def instances_of(program: Program, values: Sequence[SSAValue]) -> list[Instance]:
     """The instances of some values that are the same number wherever both are computed."""
     of_rank = of_group = False
-    groups = max([_groups_of(value) for value in values])
+    groups = max([_groups_of(value.owner) for value in values if isinstance(value.owner, Operation)], default=0)
     for op in _origins(program, values):
         is_changing = _may_change(program, op)
         of_rank |= is_changing or isinstance(op, pipe.ClusterRankOp) or (isinstance(op, tile.ProgramIdOp) and is_first_axis(op.result))
-        of_group |= is_changing or isinstance(op, pipe.GroupIdOp)
+        of_group |= (is_changing or isinstance(op, pipe.GroupIdOp)) and bool(_groups_of(op))
     ranks = range(program.cluster) if of_rank and program.cluster > 1 else (-1,)
     return [(rank, group) for rank in ranks for group in (range(groups) if of_group and groups else (-1,))]
 
@@ -67,11 +67,8 @@ def _may_change(program: Program, op: Operation) -> bool:
     return False
 
 
-def _groups_of(value: SSAValue) -> int:
-    """The groups of the role that computes a value; 0 where one does, or none."""
-    op = value.owner
-    if not isinstance(op, Operation):
-        return 0
+def _groups_of(op: Operation) -> int:
+    """The groups of the role that executes an operation; 0 where that has one, or outside roles."""
     for inner in (op, *ancestors(op)):
         roles = inner.parent_op()
         if isinstance(roles, pipe.RolesOp):
