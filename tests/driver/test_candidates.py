@@ -105,6 +105,14 @@ def test_options_that_choose() -> None:
     )
 
 
+def test_an_epilogue_that_takes_most_registers() -> None:
+    """Exponentials in f64 of 16 elements a thread spill, overlapping or not; those of 8 do not."""
+    case = ContractionCase(848, 2377, 1, "f64", "tn", "f64", "silu_multiply", True, "n")
+    found = lower(Source(case.text, "case.mlir"), "sm_90a", CompileOptions(tuned=False), None)
+    refused = [remark.text for remark in found.remarks if remark.pass_name == NAME]
+    assert found.files and all("registers do not hold the tile" in text for text in refused)
+
+
 @pytest.mark.parametrize("target", ["gfx950", "sm_90a"])
 def test_a_tile_that_the_instruction_does_not_divide_is_refused(target: str) -> None:
     text = ContractionCase(256, 256, 256, "i8", "nt", "i32").text

@@ -1,7 +1,22 @@
 """Kernels with loops whose step is a size, and with affine maps or rounded-up quotients in loops; right ones beside wrong ones."""
 
-from hazards.schedules import ACC_LAYOUT, TILE_BYTES, alloc, constants, kernel, local_load, roles, slot, tma, view
-from verify.class_programs import TILE, arguments, binary, compared, looped
+from hazards.schedules import (
+    ACC_LAYOUT,
+    ROWS_LAYOUT,
+    TILE_BYTES,
+    alloc,
+    constants,
+    kernel,
+    load,
+    local_load,
+    local_store,
+    roles,
+    slot,
+    store,
+    tma,
+    view,
+)
+from verify.class_programs import TILE, arguments, binary, compared, looped, text
 
 _LEFT = binary("%left", "subi", "%n", "%i")
 
@@ -126,6 +141,47 @@ def _next_multiple(predicate: str) -> str:
     )
 
 
+def _by_number(more: str) -> str:
+    """Slots by the numbers of tiles, in steps of 3 g and `more`. No barrier stands behind a read: another slot has to come next."""
+    lines = [
+        binary("%three", "muli", "%g", "%c3"),
+        binary("%far", "addi", "%three", more),
+        "  scf.for %i = %p to %n step %far {",
+        binary("%s0", "remui", "%i", "%c3"),
+        slot("%t", "%ring", (3,), "%s0"),
+        load("%x", "%va", TILE, "%c0, %c0", ROWS_LAYOUT),
+        local_store("%x", "%t", ROWS_LAYOUT),
+        "  sync.barrier",
+        local_load("%y", "%t", ACC_LAYOUT),
+        store("%y", "%vc", TILE, "%c0, %c0", ACC_LAYOUT, "f16"),
+        "  }",
+    ]
+    return text(alloc("%ring", 3), *lines, symbols=("n", "g"), grid="g")
+
+
+def _brought(by: str) -> str:
+    """A tile is brought behind the use of the one before, to the slot of the number that is `by` more."""
+
+    def brought(name: str) -> list[str]:
+        at = [binary(f"%s{name}", "remui", f"%{name}", "%c3"), slot(f"%t{name}", "%ring", (3,), f"%s{name}")]
+        return [*at, load(f"%x{name}", "%va", TILE, "%c0, %c0", ROWS_LAYOUT), local_store(f"%x{name}", f"%t{name}", ROWS_LAYOUT)]
+
+    lines = [
+        *brought("p"),
+        "  scf.for %i = %p to %n step %g {",
+        "  sync.barrier",
+        binary("%w", "remui", "%i", "%c3"),
+        slot("%from", "%ring", (3,), "%w"),
+        local_load("%y", "%from", ACC_LAYOUT),
+        store("%y", "%vc", TILE, "%c0, %c0", ACC_LAYOUT, "f16"),
+        "  sync.barrier",
+        binary("%j", "addi", "%i", by),
+        *brought("j"),
+        "  }",
+    ]
+    return text(alloc("%ring", 3), *lines, symbols=("n", "g"), grid="g")
+
+
 WRONG: dict[str, str] = {
     "a consumer of one tile less, in steps of a size": _persistent("%less"),
     "a consumer of fewer steps for each tile": _persistent_steps("%c4"),
@@ -136,6 +192,8 @@ WRONG: dict[str, str] = {
     "a largest of two, in a long loop": _far("sgt"),
     "a rounded up quotient": _rounded_up("eq", "%c3"),
     "the next multiple": _next_multiple("sge"),
+    "a slot by the number, in steps of a multiple of the slots": _by_number("%c0"),
+    "a tile is brought to the slot of the next number": _brought("%c1"),
 }
 RIGHT: dict[str, str] = {
     "tiles in steps of a size": _persistent("%n"),
@@ -145,6 +203,8 @@ RIGHT: dict[str, str] = {
     "a largest of two, in a short loop": _far("slt"),
     "a rounded up quotient": _rounded_up("sle", "%c0"),
     "the next multiple": _next_multiple("sgt"),
+    "a slot by the number, in steps of a size": _by_number("%c1"),
+    "a tile is brought to the slot of the next one's number": _brought("%g"),
 }
 LONG: dict[str, str] = {
     "steps of a size for each of tiles in steps of a size": _persistent_sizes("%m"),

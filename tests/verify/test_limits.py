@@ -11,10 +11,11 @@ from verify.step_programs import FILL, USE, ring, turn
 from treadle.verify.check import prove
 
 
-def triangular(body: tuple[str, ...]) -> list[str]:
-    """Iteration i takes i uses of a ring, whose counter both loops carry."""
+def triangular(body: tuple[str, ...], *before: str) -> list[str]:
+    """Iteration i takes i uses of a ring, whose counter both loops carry; `before` them it does something else."""
     return [
         "  %z = scf.for %i = %c0 to %n step %c1 iter_args(%b0 = %c0) -> (index) {",
+        *before,
         "  %y1 = scf.for %k = %c0 to %i step %c1 iter_args(%b = %b0) -> (index) {",
         *turn("%b"),
         *body,
@@ -49,7 +50,7 @@ LIMITS = {
     "products of sizes": no_such_product("%n"),
     "what loops carry is multiplied": text(*doubled(), symbols=("n",)),
     "synchronisation behind conditions on data": either_way(),
-    "counters of triangular loops": ring(triangular(FILL), triangular(USE)),
+    "counters of triangular loops that do something else": ring(triangular(FILL), triangular(USE, '  sync.sched_fence ["alu"]')),
 }
 
 

@@ -136,7 +136,7 @@ def test_runs_go_on_where_they_part(name: str, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(repetition, "have_same_rest", lambda *_, with_numbers: False)  # pyright: ignore[reportUnknownLambdaType]
     assert alone.verdict().is_proven
     assert proof.classes <= alone.classes
-    assert proof.cost * 3 < alone.cost * 2
+    assert proof.cost * 10 < alone.cost * 7
 
 
 def test_faults_that_a_run_has_found_are_kept_where_it_ends_as_another() -> None:

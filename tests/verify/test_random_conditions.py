@@ -41,6 +41,12 @@ def test_what_is_left_in_many_pieces() -> None:
     assert judged(kernel) == (True, "proven")
 
 
+@pytest.mark.parametrize("seed", [1038, 1228])
+def test_what_is_done_in_one_iteration_and_what_is_the_larger_of_two(seed: int) -> None:
+    """Behind that iteration each warp would run to the end alone; of a remainder of the larger of two numbers, that of both matters."""
+    assert judged(drawn(seed)[1]) == (True, "proven")
+
+
 @pytest.mark.parametrize("seed", RESTS)
 def test_inner_loops_to_what_is_left_of_the_outer_one(seed: int) -> None:
     for kernel in drawn(seed, rests=True):

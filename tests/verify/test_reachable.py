@@ -126,7 +126,7 @@ def test_roles_and_clusters_are_not_followed() -> None:
 
 
 def test_many_classes_are_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel = kernel_of(text_of(drawn(1)[0]))
+    kernel = kernel_of(text_of(drawn(186)[0]))
     verdict = prove(kernel)
     assert verdict.is_proven and verdict.classes == check.MANY
     monkeypatch.setattr(paths, "MAX_PATHS", 1)

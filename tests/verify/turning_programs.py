@@ -1,5 +1,7 @@
 """Kernels whose fault hangs on residues in a loop: of what is compared elsewhere too, of sums with sizes. Right ones beside them."""
 
+import re
+
 from hazards.schedules import ACC_LAYOUT, ROWS_LAYOUT, alloc, load, local_load, local_store, slot, store
 from verify.class_programs import TILE, binary, compared, looped, text
 
@@ -65,15 +67,52 @@ def _falling(bound: str, read: str) -> str:
     return text(alloc("%ring", 3), *body, symbols=("n", "m"), numbers=(63,))
 
 
+def _ahead(by: str) -> str:
+    """Each workgroup has some of 23 rows of tiles in turns of 528, and brings them two turns ahead, as far as there are any `by` ahead."""
+    copied = [load("%x", "%va", TILE, "%c0, %c0", ROWS_LAYOUT), local_store("%x", "%to", ROWS_LAYOUT)]
+
+    def brought(ahead: str, at: str, tile: str) -> list[str]:
+        ring = [slot("%to", "%ring", (3,), at), binary("%later", "addi", tile, ahead), compared("%more", "slt", "%later", "%tiles")]
+        lines = [*ring, "  scf.if %more {", *copied, "  }"]
+        return [re.sub(r"%(to|later|more|x)\b", rf"%\1{at[1:]}", line) for line in lines]
+
+    def wrapped(at: str, number: str) -> list[str]:
+        following, is_last = binary(f"%n{number}", "addi", at, "%c1"), compared(f"%e{number}", "eq", f"%n{number}", "%c3")
+        return [following, is_last, f"%f{number} = arith.select %e{number}, %c0, %n{number} : index"]
+
+    lines = [
+        binary("%over", "addi", "%n", "%c31"),
+        binary("%columns", "divui", "%over", "%c32"),
+        binary("%tiles", "muli", "%columns", "%c23"),
+        *brought("%c0", "%c0", "%p"),
+        *brought("%c528", "%c1", "%p"),
+        "%end:2 = scf.for %i = %p to %tiles step %c528 iter_args(%w = %c2, %r = %c0) -> (index, index) {",
+        *brought(by, "%w", "%i"),
+        "  sync.barrier",
+        slot("%from", "%ring", (3,), "%r"),
+        local_load("%y", "%from", ACC_LAYOUT),
+        store("%y", "%vc", TILE, "%c0, %c0", ACC_LAYOUT, "f16"),
+        "  sync.barrier",
+        *wrapped("%w", "0"),
+        *wrapped("%r", "1"),
+        "  scf.yield %f0, %f1 : index, index",
+        "  }",
+    ]
+    grid = "min(23 * ((n + 31) // 32), 528)"
+    return text(alloc("%ring", 3), *lines, symbols=("n",), grid=grid, numbers=(23, 31, 32, 528, 1056, 1584))
+
+
 WRONG: dict[str, str] = {
     "a selection by the last bit of a size": _by_a_bit("%c5"),
     "a remainder of a quotient that is compared before": _skipped_fourth(quotient_first=True),
     "a remainder of a quotient that is compared behind": _skipped_fourth(quotient_first=False),
     **{f"residue {at} of a sum with a size": _skipped_residue(at) for at in range(4)},
     "an unsigned remainder of what falls below zero": _falling("%m", "%c3"),
+    "one of many tiles fewer ahead": _ahead("%c1584"),
 }
 RIGHT: dict[str, str] = {
     "a selection by the last bit of a size": _by_a_bit("%c2"),
     "no such residue of a sum with a size": _skipped_residue(4),
     "an unsigned remainder of what falls": _falling("%n", "%c3"),
+    "many tiles ahead": _ahead("%c1056"),
 }

@@ -2,18 +2,19 @@
 
 A compilation does each of them some thousand times. Upstream walks by a generator within a generator for each level, sorts the parts of
 operations that have none of variable number, searches the traits for each question about them, and verifies every operation anew. What is
-special goes the way upstream goes.
+special goes the way upstream goes. Types and operands are read some hundred thousand times: without a call in Python where that can be.
 """
 
 from abc import ABCMeta
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
+from operator import attrgetter
 from struct import unpack
 from typing import Any, cast
 
 from xdsl.dialects.builtin import UNKNOWN_LOC, DenseArrayBase, LocationAttr
 from xdsl.ir import Attribute, Block, Operation, OpTrait, Region, SSAValue
-from xdsl.ir.core import IRNode, OpResult, SSAValues
+from xdsl.ir.core import IRNode, OpOperands, OpResult, SSAValues
 from xdsl.irdl import IRDLOperation, OpDef, operations
 from xdsl.irdl.operations import BaseAttrAccessor, BeforeVariadicSingleAccessor, VariadicDef, VarIRConstruct, get_op_constructs
 
@@ -23,7 +24,7 @@ MAX_VERIFIED = 1 << 13
 _init, _verify = operations.irdl_op_init, OpDef.verify
 _operation_init, _is_ancestor, _get_trait = Operation.__init__, Operation.is_ancestor, Operation.get_trait.__func__
 _get_accessed: Callable[..., Any] = getattr(BeforeVariadicSingleAccessor, "__get__")  # noqa: B009 - untyped upstream
-_item: Callable[[tuple[Any, ...], int], Any] = tuple[Any, ...].__getitem__  # past a subclass that asks whether the index is a slice
+_item: Callable[[tuple[Any, ...], Any], Any] = tuple[Any, ...].__getitem__  # past a subclass that asks whether the index is a slice
 _NOTHING: Mapping[str, Attribute] = {}
 SEGMENT_BYTES = 4
 OPERAND, RESULT = VarIRConstruct.OPERAND, VarIRConstruct.RESULT
@@ -144,6 +145,14 @@ def _quick_get(self: BeforeVariadicSingleAccessor, obj: Operation, objtype: type
     return _item(obj.results, self.idx) if self.construct is RESULT else _get_accessed(self, obj, objtype)
 
 
+_operands: Callable[[OpOperands], SSAValues] = attrgetter("_op._operands")
+
+
+def _quick_operand(self: OpOperands, idx: int | slice) -> Any:
+    found = _item(_operands(self), idx)
+    return SSAValues(found) if isinstance(idx, slice) else found
+
+
 @cache
 def _segments(sizes: bytes) -> tuple[int, ...]:
     return unpack(f"<{len(sizes) // SEGMENT_BYTES}i", sizes)
@@ -229,6 +238,9 @@ def _check_quickly(kind: type) -> None:
 
 for checked in (Operation, Attribute, SSAValue):
     _check_quickly(checked)
+setattr(SSAValue, "type", property(attrgetter("_type")))  # noqa: B010 - read-only, as upstream
+setattr(Operation, "operands", property(OpOperands, Operation.operands.fset))  # noqa: B010 - its type is a class
+OpOperands.__getitem__ = _quick_operand
 Operation.walk = _walk_operation
 Operation.clone = _quick_clone
 Operation.__init__ = _operation

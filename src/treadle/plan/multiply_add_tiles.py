@@ -33,6 +33,10 @@ GRIDS = (
     (32, 32, 2, 1),
 )
 """m, n, and warps along both."""
+LAST = (32, 32, 2, 2)
+"""The same of what is tried where the machine's tools reject the lightest of these: half as many accumulators and elements of what is
+computed of them at once.
+"""
 ROW_BYTES = 64
 """Of a step along k: more steps meet less often, and take more of shared memory."""
 BESIDE = 32
@@ -142,6 +146,12 @@ def multiply_add_tiles(problem: MultiplyAdds) -> tuple[ContractionTile, ...]:
     """The tiles that are considered, the fastest first."""
     found = [(_clocks(tile, of_warp, together, problem), tile) for tile, of_warp, together in _held(_of_any_length(problem))]
     return tuple(tile for _, tile in sorted(found, key=lambda each: each[0]))
+
+
+def last_tile(problem: MultiplyAdds) -> ContractionTile:
+    """The tile of fewest registers, which is not modelled."""
+    m, n, warps_m, warps_n = LAST
+    return ContractionTile(m, n, _step(problem), warps_m, warps_n)
 
 
 def _of_any_length(problem: MultiplyAdds) -> MultiplyAdds:

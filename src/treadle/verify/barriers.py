@@ -169,10 +169,10 @@ class Barriers:
         if strand.counts_alone:
             self._count(agent, event, barrier, strand.warps, agent.clock)
             return
-        keys = self._teams[strand.team]
         phases.parts.setdefault((strand.team, strand.number), []).append(dict(agent.clock))
-        if all(phases.parts.get(key) for key in keys):
-            known, *others = [phases.parts[key].pop(0) for key in keys]
+        come = [phases.parts.get(key) for key in self._teams[strand.team]]
+        if all(come):
+            known, *others = [clocks.pop(0) for clocks in come if clocks]
             for other in others:
                 join(known, other)
             self._count(agent, event, barrier, 1, known)

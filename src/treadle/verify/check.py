@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from treadle.dialects import tile
 from treadle.garbage import uncollected
 from treadle.ir.core import Operation, SSAValue
+from treadle.ir.dialects import scf
 from treadle.ir.locations import location_of
 from treadle.machine import TargetSpec
 from treadle.verify.classes import Class, TooHard, UncoveredList
@@ -91,6 +92,14 @@ def _verdict(kernel: tile.KernelOp, spec: TargetSpec | None, max_findings: int, 
             if verdict.is_proven or verdict.findings:
                 return verdict
             effort *= 1 - TOLD
+    if any(isinstance(loop.parent_op(), scf.ForOp) for loop in program.loops):
+        from treadle.verify.flat_nests import with_flat_nests
+
+        if (flat := with_flat_nests(program)) is not None:
+            verdict = Proof(Program(flat, spec, stores=stores), 1, effort / SHARE_OF_COUNTED).verdict()
+            if verdict.is_proven:
+                return verdict
+            effort *= 1 - 1 / SHARE_OF_COUNTED
     if any(not is_constant(loop.step) for loop in program.loops):
         from treadle.verify.counted_loops import with_counted_loops
 
@@ -196,7 +205,8 @@ class Proof:
         unknowns = self.tracer.unknowns.all
         known = {v: value * u.factor for u, value in zip(unknowns, values, strict=True) for v in u.values}
         for unknown in unknowns:
-            if unknown.computes is not None and not _agrees(unknown, known):
+            is_own = unknown.rank >= 0 or unknown.group >= 0
+            if unknown.computes is not None and (is_own or not _agrees(unknown, known)):
                 self._leave_open(unknown.computes, "what it computes is taken to be any number, and not all are proven")
                 return ()
         where = tuple((unknown.name, value * unknown.factor) for unknown, value in zip(unknowns, values, strict=True))

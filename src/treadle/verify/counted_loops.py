@@ -6,6 +6,7 @@ made, and says nothing.
 """
 
 from treadle.dialects import tile
+from treadle.errors import InternalError
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.verify.program import Program
@@ -62,22 +63,39 @@ def _is_outside(value: SSAValue, around: Operation) -> bool:
 
 
 def _count(loop: scf.ForOp) -> None:
-    """Quotients are unknowns where no loop is around them."""
-    outermost, body = _outermost(loop), loop.body.block
-    number, lower, step = body.args[0], loop.lb, loop.step
+    """Quotients are unknowns where no loop is around them. Numbers of iterations are carried on by the step, not multiplied by it: what
+    becomes of them modulo a constant comes back.
+    """
+    outermost, lower, step = _outermost(loop), loop.lb, loop.step
     zero, one = arith.ConstantOp.from_int_and_width(0, builtin.IndexType()), arith.ConstantOp.from_int_and_width(1, builtin.IndexType())
     span = arith.SubiOp(loop.ub, lower)
     positive = arith.MaxSIOp(span.result, zero.result)
     count = arith.CeilDivSIOp(positive.result, step)
     block = outermost.parent_block()
-    if block is None or body.first_op is None:
+    if block is None:
         return
     block.insert_ops_before([zero, one, span, positive, count], outermost)
-    uses = list(number.uses)
-    if uses:
-        far = arith.MuliOp(number, step)
-        at = arith.AddiOp(lower, far.result)
-        body.insert_ops_before([far, at], body.first_op)
-        for use in uses:
-            use.operation.operands[use.index] = at.result
     loop.operands[0], loop.operands[1], loop.operands[2] = zero.result, count.result, one.result
+    if loop.body.block.args[0].uses:
+        _carry(loop, lower, step)
+
+
+def _carry(loop: scf.ForOp, lower: SSAValue, step: SSAValue) -> None:
+    """Replace a loop by one that carries the number that its iterations ask for."""
+    body = loop.body
+    block, around = body.block, loop.parent_block()
+    number, end = block.args[0], block.last_op
+    if end is None or around is None:
+        raise InternalError("scf.for without scf.yield")
+    carried = block.insert_arg(number.type, len(block.args))
+    number.replace_all_uses_with(carried)
+    following = arith.AddiOp(carried, step)
+    block.insert_op_before(following, end)
+    end.operands = (*end.operands, following.result)
+    loop.detach_region(body)
+    wider = scf.ForOp(loop.lb, loop.ub, loop.step, [*loop.iter_args, lower], body)
+    around.insert_op_before(wider, loop)
+    for old, new in zip(loop.results, wider.results, strict=False):
+        old.replace_all_uses_with(new)
+    loop.detach()
+    loop.erase()

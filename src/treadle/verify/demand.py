@@ -13,7 +13,7 @@ from treadle.verify.linear_forms import Linear, add
 from treadle.verify.program import Program, yielded
 from treadle.verify.scalars import INDEX_BITS, constant_value, is_narrow, width_of
 from treadle.verify.signs import never_negative
-from treadle.verify.turning_points import UNSIGNED_DIVISIONS, Covered, Turn, TurningPoints
+from treadle.verify.turning_points import EXTREMES, UNSIGNED_DIVISIONS, Covered, Turn, TurningPoints
 
 FULL = 0
 MAX_MODULUS = 1 << 20
@@ -152,8 +152,8 @@ class _Demands:
             return (FULL,) * len(op.operands)
         if op.name in _UNSIGNED_CASTS and not never_negative(op.operands[0]):
             return (FULL,)
-        if op in self.points.extremes:
-            return modulus, modulus
+        if op in self.points.extremes or (op.name in EXTREMES and op in self.points.silent):
+            return modulus, modulus  # which of the two it is turns where the loop turns for it, or for the comparisons that are made of it
         return _operand_moduli(op, modulus)
 
     def _ask_of_loop(self, loop: scf.ForOp, at: int, modulus: int) -> None:

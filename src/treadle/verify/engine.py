@@ -51,7 +51,7 @@ class Engine:
             self.arrays = GlobalMemory(program, geometry.tracked, agents, self.components, self.reports)
         self.cluster = Cluster(self.workgroups, self.arrays, self.components, self.reports)
         self.barriers = Barriers(program, self.cluster, self.components, self.reports)
-        self._free: dict[int, bool] = {}
+        self._free: dict[tuple[int, int], bool] = {}
         self.cost = 0
         self._is_led = True
         self._tiles = TilesInFlight(program, self.reports)
@@ -179,27 +179,32 @@ class Engine:
         return moved
 
     def _is_level(self, agent: Agent, leader: Agent) -> bool:
-        """Whether a strand begins the leader's iteration, or a later one, of a loop where nobody waits: it would run to the end alone."""
+        """Whether a strand begins the leader's iteration, or a later one, in a stretch where nobody waits: it would run on alone."""
         if not agent.frames or len(agent.frames) != len(leader.frames) or agent.frames[-1].position:
             return False
         pairs = zip(agent.frames, leader.frames, strict=True)
         if any(one.loop != other.loop for one, other in pairs) or vector_of(agent) < vector_of(leader):
             return False
-        return self._is_free(leader.frames[-1].loop)
+        first, second = leader.frames[-1], agent.frames[-1]
+        return first.segment == second.segment and self._is_free(first.loop, first.segment)
 
-    def _is_free(self, number: int) -> bool:
-        """Whether strands go through a loop without waiting for others."""
-        if number not in self._free:
+    def _is_free(self, number: int, segment: int) -> bool:
+        """Whether strands go through a segment of a loop without waiting for others."""
+        found = self._free.get((number, segment))
+        if found is None:
             node = self.nodes[number] if number >= 0 else None
-            rows = [row for segment in node.segments for row in segment.iterations] if isinstance(node, LoopNode) else []
-            self._free[number] = isinstance(node, LoopNode) and all(self._goes_on(item) for row in rows for item in row)
-        return self._free[number]
+            rows = node.segments[segment].iterations if isinstance(node, LoopNode) else ()
+            found = isinstance(node, LoopNode) and all(self._goes_on(item) for row in rows for item in row)
+            self._free[number, segment] = found
+        return found
 
     def _goes_on(self, item: int) -> bool:
         node = self.nodes[item]
         if isinstance(node, Event | TurnedEvent):
             return node.kind in FREE
-        return isinstance(node, Counted) or self._is_free(item)
+        if isinstance(node, LoopNode):
+            return all(self._is_free(item, segment) for segment in range(len(node.segments)))
+        return isinstance(node, Counted)
 
     def _catch_up(self, leader: Agent) -> bool:
         """Let all others go on until they wait for the leader, which begins an iteration; False where some of them do not.
@@ -311,7 +316,8 @@ class Engine:
             self._access_peers(agent, event, now)
         else:
             memory, arrays = self.workgroups[own].memory, self.arrays
-            arrays.arrive(agent, event, now)
+            if arrays.is_used:
+                arrays.arrive(agent, event, now)
             for access in event.accesses:
                 (memory if access.effect is None else arrays).check(agent, event, access)
             for access in event.accesses:

@@ -5,6 +5,7 @@ with how many iterations there are, so that a checker can leave out whole repeti
 """
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Literal, NamedTuple
 
 from treadle.dialects.effects import Effect
@@ -89,20 +90,21 @@ class TurnedEvent:
     `number`: no other such event has it. `make`: makes the event for a count of each of `counters`.
     """
 
-    __slots__ = ("_events", "_make", "counters", "is_elected", "kind", "number")
+    __slots__ = ("_counts", "_events", "_make", "counters", "is_elected", "kind", "number")
 
     def __init__(self, number: int, counters: tuple[int, ...], counts: list[int], make: Callable[[tuple[int, ...]], Event]) -> None:
         self.number, self.counters, self._make = number, counters, make
-        self._events: dict[tuple[int, ...], Event] = {}
+        self._events: dict[object, Event] = {}
+        self._counts: Callable[[list[int]], int | tuple[int, ...]] = itemgetter(*counters)  # of one counter its count, of several a tuple
         event = self.at(counts)
         self.kind, self.is_elected = event.kind, event.is_elected
 
     def at(self, counts: list[int]) -> Event:
         """The event for these counts of all counters."""
-        key = tuple([counts[counter] for counter in self.counters])
+        key = self._counts(counts)
         found = self._events.get(key)
         if found is None:
-            found = self._events[key] = self._make(key)
+            found = self._events[key] = self._make(key if isinstance(key, tuple) else (key,))
             for at, access in enumerate(found.accesses):
                 if access.effect is None:
                     access.turned = self.number * MAX_ACCESSES + at

@@ -9,6 +9,7 @@ from treadle.dialects import sync, tile
 from treadle.dialects.tile_attributes import is_shared
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import scf
+from treadle.ir.operands import operands_of
 from treadle.verify.scalars import constant_value
 
 _ORDERED = ("sync.", "pipe.")
@@ -49,7 +50,7 @@ def _note(busy: set[Operation], op: Operation) -> None:
 def _is_idle(op: Operation, is_tracked: Callable[[Operation], bool]) -> bool:
     if is_tracked(op):
         return False
-    if any(is_shared(value.type) or isinstance(value.type, sync.MbarrierType) for value in (*op.operands, *op.results)):
+    if any(is_shared(value.type) or isinstance(value.type, sync.MbarrierType) for value in (*operands_of(op), *op.results)):
         return False
     match op:
         case scf.ForOp():

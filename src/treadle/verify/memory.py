@@ -156,9 +156,10 @@ def _drop_superseded(records: list[Record], new: Record) -> None:
     """Drop those of `records`, in order, that `new` makes superfluous; mostly none or one."""
     agent, access = new.agent, new.access
     of_all = access.is_write and access.part is None  # else only those of the same agent can be
-    found = [at for at, old in enumerate(records) if (of_all or old.agent is agent) and _is_superseded(old, new)]
-    for at in reversed(found):
-        del records[at]
+    for at in range(len(records) - 1, -1, -1):
+        old = records[at]
+        if (of_all or old.agent is agent) and _is_superseded(old, new):
+            del records[at]
 
 
 def _is_superseded(old: Record, new: Record) -> bool:

@@ -7,7 +7,7 @@ minima and maxima, selections.
 from math import lcm
 
 from treadle.ir.ancestry import ancestors
-from treadle.ir.core import Operation, SSAValue
+from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import scf
 from treadle.records import Record
 from treadle.verify.linear_forms import Linear, LinearForms, add
@@ -59,7 +59,19 @@ def difference(forms: LinearForms, one: SSAValue, other: SSAValue) -> Pieces | N
 
 
 def pieces(forms: LinearForms, value: SSAValue) -> Pieces | None:
-    """The forms of a value; None where they are too many."""
+    """The forms of a value; None where they are too many, in a loop. Outside of all loops the value is then a form of its own: what it is
+    made of, the class shares where it is made.
+    """
+    found = _pieces(forms, value)
+    return Pieces((Piece(forms.of(value)),)) if found is None and not _is_in_loop(value.owner) else found
+
+
+def _is_in_loop(owner: Operation | Block) -> bool:
+    op = owner if isinstance(owner, Operation) else owner.parent_op()
+    return isinstance(op, scf.ForOp) or (op is not None and any(isinstance(around, scf.ForOp) for around in ancestors(op)))
+
+
+def _pieces(forms: LinearForms, value: SSAValue) -> Pieces | None:
     op = value.owner
     plain = Pieces((Piece(forms.of(value)),))
     if not isinstance(op, Operation) or not op.results or is_narrow(op):
@@ -75,7 +87,7 @@ def pieces(forms: LinearForms, value: SSAValue) -> Pieces | None:
         case _ if op.name in _CASTS and width_of(op.operands[0].type) >= INDEX_BITS:
             return pieces(forms, op.operands[0])
         case _ if op.name in _EXTREMES:
-            if not any(isinstance(around, scf.ForOp) for around in ancestors(op)):
+            if not _is_in_loop(op):
                 return plain  # which one it is, the class shares already
             one, other = pieces(forms, op.operands[0]), pieces(forms, op.operands[1])
             apart = _sum(one, other, -1)

@@ -14,6 +14,7 @@ from treadle.dialects.global_arrays import pointers_of
 from treadle.dialects.tile_attributes import PointerType, is_shared
 from treadle.ir.core import Block, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
+from treadle.ir.operands import operands_of
 from treadle.machine import TargetSpec, target_spec
 from treadle.records import Record
 from treadle.verify.idle import idle_operations
@@ -101,7 +102,7 @@ class Program:
         for rank in range(self.cluster):
             self._add_strands(strands, rank)
         self.strands = tuple(strands)
-        self.tracked_pointers, self.only_written = self._tracked_pointers(stores)
+        self.tracked_pointers, self.only_written, self.written = self._tracked_pointers(stores)
         self.quiet = frozenset[Operation]() if follows_all else frozenset(op for op in self.all(scf.IfOp) if self._is_quiet(op))
         self.registers = self._registers()
         self.held = self._held()
@@ -188,8 +189,8 @@ class Program:
 
     # --- memory
 
-    def _tracked_pointers(self, stores: bool) -> tuple[frozenset[SSAValue], frozenset[SSAValue]]:
-        """Global arrays whose accesses are held against one another, those that are only written if `stores`; and the latter.
+    def _tracked_pointers(self, stores: bool) -> tuple[frozenset[SSAValue], ...]:
+        """Global arrays whose accesses are held against one another, those that are only written if `stores`; the latter; all written ones.
 
         An update reads what it writes.
         """
@@ -197,7 +198,7 @@ class Program:
         readers, writers = pointers_of(effects)
         updates = [effect.resource.owner for effect in effects if effect.update]
         readers |= {view.pointer for view in updates if isinstance(view, tile.ViewOp)}
-        return writers if stores else readers & writers, writers - readers
+        return writers if stores else readers & writers, writers - readers, writers
 
     # --- values
 
@@ -245,7 +246,7 @@ class Program:
 
     def _is_tracked(self, op: Operation) -> bool:
         """Whether an operation uses or leaves queued results, or accesses what has to be ordered."""
-        if op in self.held or any(value in self.registers for value in (*op.operands, *op.results)):
+        if op in self.held or any(value in self.registers for value in (*operands_of(op), *op.results)):
             return True
         if self.rings is not None and op in self.rings.moving:
             return True
@@ -269,8 +270,8 @@ class Program:
     def deciding_operands(self, op: Operation) -> Sequence[SSAValue]:
         """The operands that decide about an operation, but for what counters of rings pick."""
         if self.rings is None:
-            return op.operands
-        return [value for at, value in enumerate(op.operands) if (op, at) not in self.rings.turned]
+            return operands_of(op)
+        return [value for at, value in enumerate(operands_of(op)) if (op, at) not in self.rings.turned]
 
     def _roots(self, idle: Set[Operation]) -> list[SSAValue]:
         roots = self.decided()
@@ -282,7 +283,7 @@ class Program:
 
     def _places(self) -> tuple[SSAValue, ...]:
         """Operands that are shared buffers or mbarriers, or parts of them."""
-        operands = dict.fromkeys(value for op in self.ops for value in op.operands)
+        operands = dict.fromkeys(value for op in self.ops for value in operands_of(op))
         return tuple(value for value in operands if is_shared(value.type) or isinstance(value.type, sync.MbarrierType))
 
     def _deciding(self, idle: Set[Operation]) -> frozenset[SSAValue]:
@@ -354,10 +355,10 @@ def sources_of(value: SSAValue) -> list[SSAValue]:
         at = owner.results.index(value)
         ends = [region.block.last_op for region in owner.regions if region.blocks]
         return [owner.cond, *(end.operands[at] for end in ends if end is not None)]
-    return list(owner.operands) if isinstance(owner, Operation) and not owner.regions else []
+    return list(operands_of(owner)) if isinstance(owner, Operation) and not owner.regions else []
 
 
 def yielded(loop: scf.ForOp) -> Sequence[SSAValue]:
     """What an iteration hands to the next."""
     end = loop.body.block.last_op
-    return end.operands if end is not None else ()
+    return operands_of(end) if end is not None else ()

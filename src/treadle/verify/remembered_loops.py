@@ -7,6 +7,7 @@ from treadle.dialects import sync
 from treadle.dialects.tile_attributes import is_shared
 from treadle.ir.core import SSAValue
 from treadle.ir.dialects import scf
+from treadle.ir.operands import operands_of
 from treadle.verify.trace_state import State, Step
 
 MAX_REMEMBERED = 4096
@@ -30,7 +31,7 @@ def remembered(state: State, op: scf.ForOp, follow: Step) -> Step:
     made = {value for each in inner for value in each.results} | {value for block in blocks for value in block.args}
     if not made.isdisjoint(unknown for each in state.unknowns.all for unknown in each.values):
         return follow
-    used = dict.fromkeys(value for each in op.walk() for value in each.operands if value not in made and _matters(state, value))
+    used = dict.fromkeys(value for each in op.walk() for value in operands_of(each) if value not in made and _matters(state, value))
     inputs, results = [state.place(value) for value in used], [state.place(value) for value in op.results]
     known: dict[tuple[object, ...], _Followed] = {}
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from treadle.dialects import pipe, sync, tile
 from treadle.ir.core import Block, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import scf
+from treadle.ir.operands import operands_of
 
 Use = tuple[Operation, int]
 """An operand that picks a slot or a parity."""
@@ -77,4 +78,4 @@ def _close(found: set[SSAValue], values: Iterable[SSAValue]) -> None:
             if isinstance(owner, scf.ForOp):
                 work.append(owner.iter_args[at])
         elif isinstance(owner, Operation) and owner.name.startswith("arith."):
-            work += owner.operands
+            work += operands_of(owner)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from math import gcd
 
 from treadle.ir.core import Operation, SSAValue
+from treadle.ir.operands import operands_of
 from treadle.verify.scalars import INDEX_BITS, constant_value, scalar_function, width_of
 
 EXACT = 0
@@ -37,6 +38,7 @@ class RingValues:
     def __init__(self, count: int) -> None:
         self.count = count
         self._constants: dict[SSAValue, int | None] = {}
+        self._numbers: dict[Operation, bool] = {}
 
     def of(self, value: SSAValue, known: Mapping[SSAValue, Table]) -> Table | None:
         """The table of a value; None where it is another thing than a function of the count."""
@@ -58,7 +60,7 @@ class RingValues:
             return None
         if op.name == "arith.constant":
             return constant_value(op)
-        numbers = [self.constant(operand) for operand in op.operands]
+        numbers = [self.constant(operand) for operand in operands_of(op)]
         function = None if None in numbers else scalar_function(op)
         try:
             return None if function is None else function(*numbers)
@@ -67,17 +69,25 @@ class RingValues:
 
     def result(self, op: Operation, known: Mapping[SSAValue, Table]) -> Table | None:
         """What an operation makes of tables."""
-        if len(op.results) != 1 or not op.name.startswith("arith.") or not width_of(op.results[0].type):
+        operands = operands_of(op)
+        if known.keys().isdisjoint(operands) or not self._is_number(op):
             return None
-        if not any(operand in known for operand in op.operands):
-            return None
-        tables = [self.of(operand, known) for operand in op.operands]
-        found = [table for table in tables if table is not None]
-        if len(found) < len(tables):
-            return None
+        found: list[Table] = []
+        for operand in operands:
+            if (table := self.of(operand, known)) is None:
+                return None
+            found.append(table)
         if all(table[1] == EXACT for table in found):
             return _exact(op, found)
         return _counted(op, found)
+
+    def _is_number(self, op: Operation) -> bool:
+        """Whether an operation computes one number; asked of each by every walk."""
+        found = self._numbers.get(op)
+        if found is None:
+            is_number = len(op.results) == 1 and op.name.startswith("arith.") and width_of(op.results[0].type) > 0
+            found = self._numbers[op] = is_number
+        return found
 
 
 def _exact(op: Operation, tables: Sequence[Table]) -> Table | None:
@@ -92,7 +102,7 @@ def _exact(op: Operation, tables: Sequence[Table]) -> Table | None:
 
 def _counted(op: Operation, tables: Sequence[Table]) -> Table | None:
     """Of values of which one goes on with the counter; all of them are zero or more, and too small to overflow."""
-    if any(width_of(value.type) < INDEX_BITS for value in (*op.operands, *op.results)):
+    if any(width_of(value.type) < INDEX_BITS for value in (*operands_of(op), *op.results)):
         return None
     values, modulus = tables[0]
     if op.name in _CASTS:

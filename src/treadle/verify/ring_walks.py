@@ -7,6 +7,7 @@ counter goes on is known no more behind it, but for what that loop hands on.
 
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import scf
+from treadle.ir.operands import operands_of
 from treadle.verify.ring_slices import RingSlice, Use
 from treadle.verify.ring_values import RingValues, Table, ahead, is_constant
 
@@ -87,7 +88,7 @@ class RingWalk:
         return known, moved
 
     def _note(self, op: Operation, known: Known) -> None:
-        for at, operand in enumerate(op.operands):
+        for at, operand in enumerate(operands_of(op)):
             if at and operand in known:
                 self.uses[op, at] = known[operand]
 

@@ -24,6 +24,7 @@ class _Knowledge:
         self._columns: dict[int, list[int]] = {}
         self._least: dict[int, int] = {}
         self._known: dict[tuple[int, int], tuple[bool, ...]] = {}
+        self._known_of_agents: dict[tuple[int, int], tuple[bool, ...]] = {}
 
     def _column(self, component: int) -> list[int]:
         found = self._columns.get(component)
@@ -33,10 +34,13 @@ class _Knowledge:
 
     def of_agents(self, component: int, value: int) -> tuple[bool, ...]:
         """Which clocks know a token that only agents are asked about; empty where all of these know it, who then can learn no more."""
-        least = self._least.get(component)
-        if least is None:
-            least = self._least[component] = min(self._column(component)[: self._agents])
-        return () if value <= least else self.of(component, value)
+        found = self._known_of_agents.get((component, value))
+        if found is None:
+            least = self._least.get(component)
+            if least is None:
+                least = self._least[component] = min(self._column(component)[: self._agents])
+            found = self._known_of_agents[component, value] = () if value <= least else self.of(component, value)
+        return found
 
     def of(self, component: int, value: int) -> tuple[bool, ...]:
         """Which clocks know a token."""

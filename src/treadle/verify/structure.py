@@ -17,6 +17,7 @@ from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import builtin
 from treadle.ir.locations import location_of
 from treadle.ir.misuse import Misuse
+from treadle.ir.operands import operands_of
 from treadle.machine import TargetSpec
 from treadle.plan import expr
 from treadle.verify.regions import element_bytes
@@ -186,7 +187,7 @@ def _count_in(op: tile.CountInOp, spec: TargetSpec) -> None:
 
 
 def _check_operands(op: Operation) -> None:
-    for value in op.operands:
+    for value in operands_of(op):
         kind = type(value.type)
         if kind is builtin.MemRefType:
             if not isinstance(value.owner, _MEMORY):

@@ -12,6 +12,7 @@ from treadle.dialects.effects import HasEffects
 from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import scf
+from treadle.ir.operands import operands_of
 from treadle.verify.demand import demands
 from treadle.verify.events import Event, RolesNode, Trace, TurnedEvent
 from treadle.verify.linear_forms import LinearForms
@@ -48,6 +49,7 @@ class Tracer:
             "pipe.part": self.memory.part,
             "sync.mbarrier_slot": self.memory.mbarrier_slot,
         }
+        self._values: tuple[int, ...] = ()
         self._counted = program.rings.steps if program.rings is not None else {}
         self._steps = self._block(program.kernel.body.block)
 
@@ -59,17 +61,25 @@ class Tracer:
         state = self.state
         state.begin()
         roots: list[tuple[int, ...]] = []
+        self._values = values
         for rank in range(self.program.cluster):
             state.out, state.group, state.rank = [], 0, rank
-            for at, (unknown, value) in enumerate(zip(self.unknowns.all, values, strict=True)):
-                mine = rank if unknown.factor > 1 or (self.program.cluster > 1 and is_first_axis(unknown.values[0])) else 0
-                form = shifted(scaled(state.atoms.unknown(at), unknown.factor), mine)
-                for known in unknown.values:
-                    state.put(state.place(known), unknown.factor * value + mine, form)
+            self._give(-1)
             for step in self._steps:
                 step()
             roots.append(tuple(state.out))
         return Trace(state.nodes, tuple(roots), state.trips, frozenset(node for node, _ in state.facts))
+
+    def _give(self, group: int) -> None:
+        """Set the values that are unknown in a group of a role (-1: anywhere)."""
+        state, rank = self.state, self.state.rank
+        for at, (unknown, value) in enumerate(zip(self.unknowns.all, self._values, strict=True)):
+            if not unknown.is_in(rank, group):
+                continue
+            mine = rank if unknown.factor > 1 or (self.program.cluster > 1 and is_first_axis(unknown.values[0])) else 0
+            form = shifted(scaled(state.atoms.unknown(at), unknown.factor), mine)
+            for known in unknown.values:
+                state.put(state.place(known), unknown.factor * value + mine, form)
 
     # --- steps
 
@@ -86,7 +96,7 @@ class Tracer:
     def _own_steps_of(self, op: Operation) -> list[Step]:
         if (control := self._control.get(op.name)) is not None:
             return [control(op)]
-        if op.name.startswith("arith.") and not any(v in self.program.registers for v in op.operands):
+        if op.name.startswith("arith.") and not any(v in self.program.registers for v in operands_of(op)):
             return self._scalars.of(op)
         match op:
             case sync.MbarrierAllocOp():
@@ -110,7 +120,7 @@ class Tracer:
                 return self.memory.event(op) if op in self.program.released else []
             case _ if op.regions and not isinstance(op, tile.ReduceOp):
                 raise Undecided(op, f"the control flow of {op.name} is not known")
-            case _ if isinstance(op, HasEffects) or any(v in self.program.registers for v in op.operands):
+            case _ if isinstance(op, HasEffects) or any(v in self.program.registers for v in operands_of(op)):
                 return self.memory.event(op) or self._scalars.of(op)
             case _:
                 return self._scalars.of(op)
@@ -254,12 +264,15 @@ class Tracer:
     def _roles(self, op: pipe.RolesOp) -> Step:
         index, state = self.program.index[op], self.state
         roles = [(count, self._block(region.block)) for count, region in zip(op.role_groups(), op.roles, strict=True)]
+        has_own = any(unknown.group >= 0 for unknown in self.unknowns.all)
 
         def run() -> None:
             outer, traces = state.out, list[tuple[int, ...]]()
             for count, steps in roles:
                 for group in range(count):
                     state.out, state.group = [], group
+                    if has_own:
+                        self._give(group)
                     for step in steps:
                         step()
                     traces.append(tuple(state.out))

@@ -8,6 +8,7 @@ from treadle.dialects.tile_attributes import is_shared
 from treadle.errors import InternalError
 from treadle.ir.core import IsTerminator, Operation
 from treadle.ir.dialects import builtin
+from treadle.ir.operands import operands_of
 from treadle.verify.decode import KINDS, BufferRef, MbarrierRef, Turned, number_of, queue_of, with_flags
 from treadle.verify.events import Counted, Event, Node, TurnedEvent
 from treadle.verify.footprints import Footprints
@@ -101,8 +102,14 @@ class MemorySteps:
         def run() -> None:
             env[at] = picked(self.state.fix(index, op))
 
+        turned: dict[object, object] = {}
+
         def turn() -> None:
-            env[at] = self.state.references.turned(counter, tuple([picked(value) for value in values]))
+            base = env[source]
+            found = turned.get(base)
+            if found is None:
+                found = turned[base] = self.state.references.turned(counter, tuple([picked(value) for value in values]))
+            env[at] = found
 
         if (op, 1) not in self._turned:
             return run
@@ -154,8 +161,8 @@ class MemorySteps:
         """The values in flight that an operation goes on with as its accumulator, uses otherwise, and leaves in flight."""
         program, registers = self.state.program, self.state.program.registers
         in_flight = [e for e in effects if program.is_in_flight(e)]
-        chained = tuple(registers[v] for v in op.operands[2:3] if in_flight and v in registers)
-        uses = tuple({registers[v] for at, v in enumerate(op.operands) if v in registers and not (in_flight and at == 2)})
+        chained = tuple(registers[v] for v in operands_of(op)[2:3] if in_flight and v in registers)
+        uses = tuple({registers[v] for at, v in enumerate(operands_of(op)) if v in registers and not (in_flight and at == 2)})
         if op.has_trait(IsTerminator):
             uses = program.released.get(op, ())
         held = (program.held[op],) if op in program.held else ()
@@ -181,7 +188,7 @@ class MemorySteps:
         if isinstance(op, sync.MbarrierAllocOp):
             return [lambda: self.state.out.append(self.state.node(index, lambda: Event(kind, op, index)))]
         resources = [self.state.place(e.resource) if is_shared(e.resource.type) else -1 for e in memory]
-        barrier = next((self.state.place(v) for v in op.operands if isinstance(v.type, sync.MbarrierType)), -1)
+        barrier = next((self.state.place(v) for v in operands_of(op) if isinstance(v.type, sync.MbarrierType)), -1)
         parity = self._parity(op)
         values = [place for place in (*resources, barrier, parity) if place >= 0]
 

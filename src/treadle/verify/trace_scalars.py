@@ -6,6 +6,7 @@ What has no form is a number of the whole class, for the reason that its operand
 from collections.abc import Callable, Iterable, Sequence
 
 from treadle.ir.core import AffineBinaryOpKind, Operation
+from treadle.ir.operands import operands_of
 from treadle.verify.affine_maps import affine_map_of, results_of
 from treadle.verify.reasons import Constraint, Joined, Reason, all_of, one_of
 from treadle.verify.scalars import (
@@ -54,7 +55,7 @@ class ScalarSteps:
         function = scalar_function(op)
         if function is None:
             return [lambda: state.put(at, None)] if width_of(op.results[0].type) else []
-        operands = [state.place(v) for v in op.operands]
+        operands = [state.place(v) for v in operands_of(op)]
         numbers = self._numbers(op, function, at, operands)
         if op in self.points.exempt or op in self.points.extremes:
             return [self._covered(op, numbers, at, operands)]

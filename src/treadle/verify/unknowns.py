@@ -12,6 +12,7 @@ from treadle.ir.dialects import builtin, scf
 from treadle.plan.expr import Expr
 from treadle.plan.expr import parse as parse_expr
 from treadle.records import Record
+from treadle.verify.instances import instances_of
 from treadle.verify.linear_forms import LinearForms
 from treadle.verify.program import Program, is_first_axis, sources_of
 from treadle.verify.scalars import constant_value, scalar_function, width_of
@@ -25,7 +26,8 @@ _BY_CONSTANTS = frozenset("arith." + name for name in ["muli", "remui", "remsi",
 class Unknown(Record):
     """One unknown: the values that are it, what messages call it, the least and the greatest value.
 
-    `computes`: the operation whose result is taken to be free although it follows from the others.
+    `computes`: the operation whose result is taken to be free although it follows from the others. `rank`, `group`: the workgroup of the
+    cluster, and the group of the role, in which its values are it; -1 for all.
     """
 
     values: tuple[SSAValue, ...]
@@ -34,6 +36,12 @@ class Unknown(Record):
     high: int
     factor: int = 1
     computes: Operation | None = None
+    rank: int = -1
+    group: int = -1
+
+    def is_in(self, rank: int, group: int) -> bool:
+        """Whether its values are it in a group of a workgroup (-1: outside roles)."""
+        return self.rank in (-1, rank) and self.group == group
 
 
 class Unknowns:
@@ -99,7 +107,8 @@ class Unknowns:
             low = 0 if width == 1 or self._is_positive(values[0]) else -(1 << width - 1)
             high = self._largest_index if isinstance(values[0].type, builtin.IndexType) else 1 if width == 1 else (1 << width - 1) - 1
             computes = op if isinstance(op, Operation) and not _is_loaded(op) else None
-            self.all.append(Unknown(tuple(values), self.program.name_of(values[0]), low, high, 1, computes))
+            for rank, group in instances_of(self.program, values):
+                self.all.append(Unknown(tuple(values), self.program.name_of(values[0]), low, high, 1, computes, rank, group))
 
     def _is_product(self, op: Operation) -> bool:
         """Whether a result that varies is no form of the operands: a product of two that vary, a quotient by one."""

@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from generators.contractions import TARGETS, random_contraction
+from generators.contractions import TARGETS, ContractionCase, random_contraction
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from transforms.form_programs import assert_right, kernel_of, lowered, problem_of, workload
@@ -13,6 +13,7 @@ from treadle.analysis.kernel_problem import KernelProblem
 from treadle.machine import target_spec
 from treadle.options import CompileOptions, ContractionOverrides
 from treadle.transforms.kernel.forms import tiles
+from treadle.transforms.kernel.set_kernel_form import answers, candidates
 
 
 def best(problem: KernelProblem) -> tiles.Config:
@@ -34,6 +35,16 @@ def test_every_contraction_has_tiles(seed: int) -> None:
     assert all(0 < choice.seconds < math.inf for choice in found) and len(configs) == len(found)
     assert configs[-1].instruction == "fma" and configs[-1].tile[0] * configs[-1].tile[1] <= 128 * 128
     assert all(config.num_warps * problem.spec.subgroup_size <= problem.spec.max_threads_per_workgroup for config in configs)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i64"])
+def test_the_last_tile_of_multiply_adds_has_the_fewest_accumulators(dtype: str) -> None:
+    """Few enough that candidates come to it."""
+    problem = problem_of(ContractionCase(848, 77, 33, dtype, "tn", dtype).text)
+    assert problem.multiplies_pieces
+    *others, last = [choice.accumulators for choice in tiles.decide(problem)]
+    assert last <= min(others) / 2
+    assert candidates(problem, answers(problem))[-1].accumulators == last
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "f16", "i8"])

@@ -9,7 +9,7 @@ from treadle.analysis.kernel_problem import KernelProblem
 from treadle.errors import KernelRejected
 from treadle.plan.form_times import best_tile, tile_seconds
 from treadle.plan.long_steps import with_long_steps
-from treadle.plan.multiply_add_tiles import MultiplyAdds, multiply_add_seconds, multiply_add_tiles, resident
+from treadle.plan.multiply_add_tiles import MultiplyAdds, last_tile, multiply_add_seconds, multiply_add_tiles, resident
 from treadle.plan.tile_config import (
     ContractionTile,
     ContractionTypes,
@@ -71,9 +71,10 @@ def tiles(problem: KernelProblem) -> Iterator[tuple[ContractionTile, Contraction
     shape, spec, types = problem.shape, problem.spec, problem.types
     beside = not problem.overrides.tile and any(reads_whole_tile(problem.nest, a) for a in problem.nest.accesses)
     if problem.multiplies_pieces and not problem.overrides.tile:
-        found = multiply_add_tiles(multiply_adds(problem))
+        sums = multiply_adds(problem)
+        found = multiply_add_tiles(sums)
         lightest = min(found, key=lambda tile: tile.m * tile.n)
-        yield from ((tile, types) for tile in (*found, *([lightest] if found[-1] != lightest else [])))
+        yield from ((tile, types) for tile in (*found, *([lightest] if found[-1] != lightest else []), last_tile(sums)))
         return
     wanted = TileProblem(types, shape, spec, problem.is_crowded, problem.is_promoted, beside, problem.loads)
     best = best_tile(wanted, problem.memory_bytes, problem.gathered)
