@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from treadle.driver.lowering import Lowered
     from treadle.plan.argument_layout import Layouts
     from treadle.runtime.arrays import ArrayView
-    from treadle.runtime.call_cache import CallCache
+    from treadle.runtime.call_cache import CallCache, Expected
     from treadle.runtime.call_form import CallForm
     from treadle.runtime.device import Device, LoadedProgram
     from treadle.sim.reference import ReferenceResult
@@ -132,6 +132,13 @@ class Program:
         from treadle.runtime.call_cache import CallCache
 
         return CallCache(self.manifest)
+
+    @property
+    def expected(self) -> "Expected":
+        """What calls without given results try first: `expected.last(arrays, ())` runs the program on PyTorch tensors like those of the
+        last call; None, with nothing done, where they are not. Callers that keep it save a look at keywords and attributes each time.
+        """
+        return self._calls.fresh
 
     @cached_property
     def _loaded(self) -> "LoadedProgram":

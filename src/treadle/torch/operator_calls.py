@@ -1,0 +1,86 @@
+"""Calls of `treadle.op`'s operators that pass PyTorch's dispatcher by: those on tensors like an earlier call's.
+
+The dispatcher takes about a microsecond to call a function of Python that does nothing: the arguments are boxed, the schema is compared,
+and results go the same way back. Where a guard (`torch_tensors.guard_of`) finds tensors, and what PyTorch dispatches by, to be as in a call
+that went to the function with nothing in between, the function is called at once. Modes, transforms, tracing, lazy negation and autocast
+all show in what it dispatches by. What does not is asked for by itself: modes for functions, the profiler, and whether gradients are
+recorded at all.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import torch
+from torch._ops import OpOverload
+
+from treadle.runtime.torch_tensors import TENSOR_TYPES, dtype_name, guard_of
+
+_C: Final[Any] = torch._C
+_KEY: Final[Any] = _C.DispatchKey
+_DEVICES: Final = frozenset({_KEY.CPU, _KEY.CUDA})
+_FIRST: Final = _DEVICES | {_KEY.AutogradCPU, _KEY.AutogradCUDA}
+
+
+def is_below(keys: Any) -> bool:
+    """Whether a call with these keys goes to a device's kernel once gradients are dealt with."""
+    below = (keys & _C._after_autograd_keyset).remove(_KEY.ADInplaceOrView).remove(_KEY.BackendSelect)  # neither is of our operators
+    return below.highestPriorityTypeId() in _DEVICES
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether an operator on a tensor goes to its device's kernel by way of gradients alone."""
+    keys = (_C._dispatch_keys(tensor) | _C._dispatch_tls_local_include_set()) - _C._dispatch_tls_local_exclude_set()
+    return keys.highestPriorityTypeId() in _FIRST and is_below(keys)
+
+
+def _guard(arguments: Sequence[Any]) -> Callable[..., bool] | None:
+    """What recognises arguments like these; None where they are not tensors alone, or not all that happens is a call of the function."""
+    if not arguments or not all(isinstance(argument, torch.Tensor) for argument in arguments):
+        return None
+    dtype_name(arguments[0])  # PyTorch's types are known from the first tensor on
+    if any(type(argument) not in TENSOR_TYPES or not _is_plain(argument) for argument in arguments):
+        return None
+    return None if torch.is_grad_enabled() and _C._any_requires_grad(*arguments) else guard_of(arguments)
+
+
+def _never(*_: Any) -> bool:
+    return False
+
+
+class DirectOperator(OpOverload):
+    """An operator's overload, which PyTorch made, with these calls in front (`make_direct`)."""
+
+    _function: Callable[..., Any]
+    _is_like: Callable[..., bool]
+    _count: int
+    _misses: int
+    _has_gradients: bool
+
+    def __call__(self, /, *arguments: Any, **named: Any) -> Any:
+        """Call the function where the arguments are like an earlier call's, else the dispatcher."""
+        if len(arguments) == self._count and not named and self._is_like(*arguments):
+            # A guard knows which tensors have gradients, and not whether any are recorded.
+            if not (_is_seen() or _is_profiled() or (self._has_gradients and _is_recorded())):
+                return self._function(*arguments)
+        results: Any = super().__call__(*arguments, **named)
+        if not named:
+            self._learn(arguments)
+        return results
+
+    def _learn(self, arguments: Sequence[Any]) -> None:
+        """Look for calls like this one from now on. A guard costs as much as several calls: the first, second, fourth .. one is made."""
+        self._misses += 1
+        if not self._misses & (self._misses - 1) and (guard := _guard(arguments)) is not None:
+            self._is_like, self._count, self._has_gradients = guard, len(arguments), _C._any_requires_grad(*arguments)
+
+
+_is_seen: Final[Callable[[], bool]] = _C._is_torch_function_mode_enabled
+_is_profiled: Final[Callable[[], bool]] = _C._autograd._profiler_enabled
+_is_recorded: Final[Callable[[], bool]] = torch.is_grad_enabled
+
+
+def make_direct(operator: Any, function: Callable[..., Any]) -> None:
+    """Let calls of an operator go to its function where nothing else would happen. The operator stays the object that PyTorch knows."""
+    operator._function, operator._is_like, operator._count, operator._misses = function, _never, -1, 0
+    operator._has_gradients = False
+    operator.__class__ = DirectOperator
