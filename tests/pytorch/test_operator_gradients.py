@@ -109,8 +109,8 @@ def test_backward_reads_what_is_cheap_to_keep() -> None:
     """The product is kept, not computed again; operands are kept as they are, not as the views that backward takes of them."""
     operator = treadle.op(annotated(layer, scale=float), "treadle_tests::kept_layer", definition=True)
     x, w, b = torch.randn(5, 13, requires_grad=True), torch.randn(13, 17, requires_grad=True), torch.randn(17)
-    node = operator(x, w, b).grad_fn
-    places = {tensor.data_ptr(): tuple(tensor.shape) for tensor in node.saved_tensors}
+    result = operator(x, w, b)
+    places = {tensor.data_ptr(): tuple(tensor.shape) for tensor in result.grad_fn.saved_tensors}
     arguments = {tensor.data_ptr(): tuple(tensor.shape) for tensor in (x, w, b)}
     assert {place: places[place] for place in arguments} == arguments
     assert {shape for place, shape in places.items() if place not in arguments} == {(5, 17)}
