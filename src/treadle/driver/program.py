@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from treadle.runtime.call_cache import CallCache, Expected
     from treadle.runtime.call_form import CallForm
     from treadle.runtime.device import Device, LoadedProgram
+    from treadle.runtime.direct_call import SettledCall
     from treadle.sim.reference import ReferenceResult
 
 REMARKS_FILE = "remarks.json"
@@ -139,6 +140,12 @@ class Program:
         last call; None, with nothing done, where they are not. Callers that keep it save a look at keywords and attributes each time.
         """
         return self._calls.fresh
+
+    def settled(self, arrays: "Sequence[Any]") -> "SettledCall | None":
+        """Calls without given results on PyTorch tensors like these, after the first one: a function that looks at nothing but addresses.
+        The caller answers for number, types, shapes, strides and devices. None on the simulator and for other arrays.
+        """
+        return self._calls.settled(arrays, self)
 
     @cached_property
     def _loaded(self) -> "LoadedProgram":

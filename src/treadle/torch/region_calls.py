@@ -66,18 +66,22 @@ def _run(inputs: Sequence[torch.Tensor], name: str) -> list[torch.Tensor]:
     return [result if isinstance(result, torch.Tensor) else tensor_of(result) for result in results]
 
 
-def caller(name: str) -> Callable[..., Sequence[torch.Tensor]]:
-    """The operator of one name as a function of its tensors: Inductor's code calls it. The program is looked for at the first call."""
-    program: Program | None = None
+def caller(name: str, is_fixed: bool = False) -> Callable[..., Sequence[torch.Tensor]]:
+    """The operator of one name as a function of its tensors: Inductor's code calls it. The program is looked for at the first call.
+
+    `is_fixed`: the function has one place in the code, whose tensors differ from call to call in nothing but their addresses.
+    """
+    run: Callable[..., Sequence[torch.Tensor]] | None = None
 
     def call(*inputs: torch.Tensor) -> Sequence[torch.Tensor]:
-        return first(inputs) if program is None else program(*inputs)
+        return first(inputs) if run is None else run(*inputs)
 
     def first(inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-        nonlocal program
+        nonlocal run
         results = _run(inputs, name)
-        if _called[name].target != "sim":  # whose results are no tensors
-            program = _called[name]
+        program = _called[name]
+        if program.target != "sim":  # whose results are no tensors
+            run = (program.settled(inputs) if is_fixed else None) or program
         return results
 
     return call
