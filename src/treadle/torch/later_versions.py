@@ -13,7 +13,7 @@ from treadle.torch.versions import is_later, refuse
 
 
 def take_or_leave(take: Callable[[fx.Graph, Settings], Any], graph: fx.Graph, settings: Settings) -> None:
-    """Take a graph's regions. Raises TR121, and whatever goes wrong with a tested PyTorch; with a later one TR124 where settings are strict."""
+    """Take a graph's regions. Raises TR121, and what goes wrong with a tested PyTorch; with a later one TR124 where settings are strict."""
     if not is_later():
         take(graph, settings)
         return
