@@ -232,8 +232,8 @@ def test_a_place_of_several_sizes_has_no_function_of_its_own() -> None:
         found, (code, *_) = run_and_get_code(run, x := torch.randn(3, 7, 17))
         close(found, block(x), 2e-5)
         close(run(y := torch.randn(5, 6, 17)), block(y), 2e-5)
-    assert "is_fixed=False" in code
-    assert "is_fixed=True" not in code
+    assert " = treadle_region('" in code
+    assert "is_fixed" not in code
 
 
 def test_a_fixed_place_calls_a_settled_program(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,7 +247,8 @@ def test_a_fixed_place_calls_a_settled_program(monkeypatch: pytest.MonkeyPatch) 
             self.calls.append("whole")
             return inputs
 
-        def settled(self, inputs: Any) -> Any:
+        def settled(self, inputs: Any, other: Any) -> Any:
+            self.settled_for = inputs
             return self.call
 
         def call(self, *inputs: Any) -> Any:
@@ -262,3 +263,30 @@ def test_a_fixed_place_calls_a_settled_program(monkeypatch: pytest.MonkeyPatch) 
         for _ in range(3):
             assert call(x)[0] is x
         assert Stand.calls == (["whole", "settled", "settled"] if is_fixed else ["whole"] * 3)
+
+
+def test_views_are_passed_as_the_memory_that_they_begin_with() -> None:
+    """Of a linear layer's result for each pixel, and of images with channels last: the program sees the views."""
+    from torch._inductor.utils import run_and_get_code
+
+    class Shifted(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.image = torch.nn.Conv2d(8, 16, 3, padding=1)
+            self.last = torch.nn.Conv2d(16, 16, 1)
+            self.shift = torch.nn.Linear(5, 16)
+
+        def forward(self, x: Any, time: Any) -> Any:
+            return self.last(self.image(x) + self.shift(time)[:, :, None, None])
+
+    block = Shifted().to(memory_format=torch.channels_last)
+    x, time = torch.randn(2, 8, 6, 7).to(memory_format=torch.channels_last), torch.randn(2, 5)
+    run = compiled(block, {"treadle.target": "sim", "force_disable_caches": True})
+    with torch.no_grad():
+        found, (code, *_) = run_and_get_code(run, x, time)
+    close(found, block(x, time), 2e-5)
+    assert treadle.torch.report().taken == 3
+    assert "views={" in code
+    calls = [line for line in code.splitlines() if " = treadle_region_" in line and "buf" in line.partition(" = ")[0]]
+    assert len(calls) == 3
+    assert not any("reinterpret_tensor" in line for line in calls)

@@ -141,11 +141,12 @@ class Program:
         """
         return self._calls.fresh
 
-    def settled(self, arrays: "Sequence[Any]") -> "SettledCall | None":
+    def settled(self, arrays: "Sequence[Any]", other: "SettledCall | None" = None) -> "SettledCall | None":
         """Calls without given results on PyTorch tensors like these, after the first one: a function that looks at nothing but addresses.
-        The caller answers for number, types, shapes, strides and devices. None on the simulator and for other arrays.
+        The caller answers for number, types, shapes, strides and devices. `other`: what it calls at addresses that are less aligned, by
+        default the program. None on the simulator and for other arrays.
         """
-        return self._calls.settled(arrays, self)
+        return self._calls.settled(arrays, other or self)
 
     @cached_property
     def _loaded(self) -> "LoadedProgram":
