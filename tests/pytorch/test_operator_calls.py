@@ -74,6 +74,25 @@ def test_tensors_of_other_kinds(counted: Counted, kind: str) -> None:
     counted.takes(1, others[kind], torch.zeros(3, 4))
 
 
+def scaled(x: Any, by: Any, shift: Any = 1) -> Any:
+    assert type(by) is float
+    return x * by + shift
+
+
+scaled.__annotations__ = {"x": torch.Tensor, "by": float, "shift": int, "return": torch.Tensor}
+
+
+def test_tensors_and_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values may differ; those that the dispatcher converts are left to it."""
+    counted = Counted(monkeypatch, treadle.op(scaled, f"treadle_tests::scaled{next(_names)}"))
+    x = torch.ones(3)
+    for by, shift, dispatched in ((2.0, 1, 1), (3.0, 5, 0), (2, 5, 1), (2.5, 0, 0), (2.5, True, 1)):
+        counted.dispatched, counted.operator._misses = 0, 0
+        torch.testing.assert_close(counted(x, by, shift), x * by + shift)
+        assert counted.dispatched == dispatched
+    torch.testing.assert_close(counted(x, 2.0), x * 2 + 1)
+
+
 def test_a_call_by_name(counted: Counted) -> None:
     x = torch.randn(3, 4)
     torch.testing.assert_close(counted(x=x, y=x), x * 3)

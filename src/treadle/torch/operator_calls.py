@@ -8,6 +8,7 @@ recorded at all.
 """
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import torch
@@ -18,6 +19,8 @@ from treadle.runtime.torch_tensors import TENSOR_TYPES, dtype_name, guard_of
 _C: Final[Any] = torch._C
 _KEY: Final[Any] = _C.DispatchKey
 _DEVICES: Final = frozenset({_KEY.CPU, _KEY.CUDA})
+_TYPES: Final[dict[str, type[Any]]] = {"IntType": int, "FloatType": float, "BoolType": bool, "StringType": str}
+"""Values that the dispatcher passes as they are."""
 _FIRST: Final = _DEVICES | {_KEY.AutogradCPU, _KEY.AutogradCUDA}
 
 
@@ -33,14 +36,34 @@ def _is_plain(tensor: torch.Tensor) -> bool:
     return keys.highestPriorityTypeId() in _FIRST and is_below(keys)
 
 
-def _guard(arguments: Sequence[Any]) -> Callable[..., bool] | None:
-    """What recognises arguments like these; None where they are not tensors alone, or not all that happens is a call of the function."""
-    if not arguments or not all(isinstance(argument, torch.Tensor) for argument in arguments):
+@lru_cache(maxsize=64)
+def _mixed(kinds: tuple[type[Any] | None, ...]) -> Callable[..., Callable[..., bool]]:
+    """From a guard of tensors to one of tensors (None) and of values of some types. Written out for the numbers: every call pays for it."""
+    names = [f"a{i}" for i in range(len(kinds))]
+    tensors = ", ".join(name for name, kind in zip(names, kinds, strict=True) if kind is None)
+    facts = [f"type({name}) is {kind.__name__}" for name, kind in zip(names, kinds, strict=True) if kind is not None]
+    facts.append(f"check({tensors})")
+    made: dict[str, Any] = {}
+    exec(f"def make(check):\n  return lambda {', '.join(names)}: {' and '.join(facts)}", made)
+    return made["make"]
+
+
+def _guard(operator: Any, arguments: Sequence[Any]) -> Callable[..., bool] | None:
+    """What recognises arguments like these; None where not all that happens is a call of the function, with arguments as they are: tensors,
+    and values that the schema has so.
+    """
+    declared = [_TYPES.get(argument.type.kind()) for argument in operator._schema.arguments[: len(arguments)]]
+    tensors: list[Any] = [argument for argument in arguments if isinstance(argument, torch.Tensor)]
+    kinds = tuple([None if isinstance(argument, torch.Tensor) else argument.__class__ for argument in arguments])
+    if not tensors or any(kind is not None and kind is not known for kind, known in zip(kinds, declared, strict=True)):
         return None
-    dtype_name(arguments[0])  # PyTorch's types are known from the first tensor on
-    if any(type(argument) not in TENSOR_TYPES or not _is_plain(argument) for argument in arguments):
+    dtype_name(tensors[0])  # PyTorch's types are known from the first tensor on
+    if any(type(tensor) not in TENSOR_TYPES or not _is_plain(tensor) for tensor in tensors):
         return None
-    return None if torch.is_grad_enabled() and _C._any_requires_grad(*arguments) else guard_of(arguments)
+    if torch.is_grad_enabled() and _C._any_requires_grad(*tensors):
+        return None
+    check = guard_of(tensors)
+    return check if check is None or len(tensors) == len(arguments) else _mixed(kinds)(check)
 
 
 def _never(*_: Any) -> bool:
@@ -70,7 +93,7 @@ class DirectOperator(OpOverload):
     def _learn(self, arguments: Sequence[Any]) -> None:
         """Look for calls like this one from now on. A guard costs as much as several calls: the first, second, fourth .. one is made."""
         self._misses += 1
-        if not self._misses & (self._misses - 1) and (guard := _guard(arguments)) is not None:
+        if not self._misses & (self._misses - 1) and (guard := _guard(self, arguments)) is not None:
             self._is_like, self._count, self._has_gradients = guard, len(arguments), _C._any_requires_grad(*arguments)
 
 
