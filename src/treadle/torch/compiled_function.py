@@ -39,11 +39,13 @@ class Arguments:
     __slots__ = ("_leaves", "_spec", "kind", "sizes", "tensors")
 
     def __init__(self, arguments: Sequence[Any], named: dict[str, Any]) -> None:
-        self._leaves, self._spec = pytree.tree_flatten((tuple(arguments), named))
+        self._leaves, self._spec = list(arguments), None
+        if named or any(isinstance(argument, list | tuple | dict) for argument in arguments):
+            self._leaves, self._spec = pytree.tree_flatten((tuple(arguments), named))
         self.tensors = tuple(leaf for leaf in self._leaves if isinstance(leaf, torch.Tensor))
         self.sizes = tuple(tuple(tensor.shape) for tensor in self.tensors)
         leaves = tuple((leaf.dim(), leaf.dtype, leaf.device) if isinstance(leaf, torch.Tensor) else leaf for leaf in self._leaves)
-        self.kind: Any = (str(self._spec), leaves)
+        self.kind: Any = (None if self._spec is None else str(self._spec), leaves)
 
     def of(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """A function of these arguments as one of the tensors alone."""
@@ -55,6 +57,8 @@ class Arguments:
             filled = list(leaves)
             for place, tensor in zip(places, tensors, strict=True):
                 filled[place] = tensor
+            if spec is None:
+                return function(*filled)
             arguments, named = pytree.tree_unflatten(filled, spec)
             return function(*arguments, **named)
 
