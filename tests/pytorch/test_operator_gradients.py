@@ -144,6 +144,24 @@ def test_results_without_gradients() -> None:
     torch.testing.assert_close(found, torch.ones(5, 7))
 
 
+def places_first(x: Any, y: Any) -> Any:
+    return (x * y).argmax(1), (x * x).sum()
+
+
+@pytest.mark.parametrize("is_own", [True, False], ids=["compiled", "by hand"])
+def test_results_without_gradients_come_first(is_own: bool) -> None:
+    name, function = f"treadle_tests::places_first_{is_own}", annotated(places_first, tuple[torch.Tensor, torch.Tensor])
+    operator = treadle.op(function, name, definition=is_own or function)
+    x, y = torch.randn(5, 7, requires_grad=True), torch.randn(5, 7)
+
+    def both(x: Any, y: Any) -> Any:
+        return operator(x, y)
+
+    for call in (operator, torch.compile(both, backend="aot_eager", fullgraph=True)):
+        (found,) = torch.autograd.grad(call(x, y)[1], x)
+        torch.testing.assert_close(found, 2 * x.detach())
+
+
 def sums(xs: Any, scale: Any) -> Any:
     return [x.exp() * scale for x in xs]
 
