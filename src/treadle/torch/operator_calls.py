@@ -74,16 +74,15 @@ class DirectOperator(OpOverload):
     """An operator's overload, which PyTorch made, with these calls in front (`make_direct`)."""
 
     _function: Callable[..., Any]
-    _is_like: Callable[..., bool]
-    _count: int
+    _known: "tuple[Callable[..., bool], int, bool]"  # what recognises arguments, of how many, and whether some have gradients
     _misses: int
-    _has_gradients: bool
 
     def __call__(self, /, *arguments: Any, **named: Any) -> Any:
         """Call the function where the arguments are like an earlier call's, else the dispatcher."""
-        if len(arguments) == self._count and not named and self._is_like(*arguments):
+        is_like, count, has_gradients = self._known
+        if len(arguments) == count and not named and is_like(*arguments):
             # A guard knows which tensors have gradients, and not whether any are recorded.
-            if not (_is_seen() or _is_profiled() or (self._has_gradients and _is_recorded())):
+            if not (_is_seen() or _is_profiled() or (has_gradients and _is_recorded())):
                 return self._function(*arguments)
         results: Any = super().__call__(*arguments, **named)
         if not named:
@@ -94,7 +93,7 @@ class DirectOperator(OpOverload):
         """Look for calls like this one from now on. A guard costs as much as several calls: the first, second, fourth .. one is made."""
         self._misses += 1
         if not self._misses & (self._misses - 1) and (guard := _guard(self, arguments)) is not None:
-            self._is_like, self._count, self._has_gradients = guard, len(arguments), _C._any_requires_grad(*arguments)
+            self._known = (guard, len(arguments), _C._any_requires_grad(*arguments))
 
 
 _is_seen: Final[Callable[[], bool]] = _C._is_torch_function_mode_enabled
@@ -104,6 +103,5 @@ _is_recorded: Final[Callable[[], bool]] = torch.is_grad_enabled
 
 def make_direct(operator: Any, function: Callable[..., Any]) -> None:
     """Let calls of an operator go to its function where nothing else would happen. The operator stays the object that PyTorch knows."""
-    operator._function, operator._is_like, operator._count, operator._misses = function, _never, -1, 0
-    operator._has_gradients = False
+    operator._function, operator._known, operator._misses = function, (_never, -1, False), 0
     operator.__class__ = DirectOperator
