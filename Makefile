@@ -33,14 +33,16 @@ demo: $(STAMP)
 test: $(STAMP)
 	@$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
-# PyTorch is large and no part of the usual environment; TORCH names the version, as in TORCH=torch==2.11.0.
+# PyTorch is large and no part of the usual environment; TORCH names the version, as in TORCH=torch==2.11.0. Its builds for GPUs bring
+# CUDA libraries of their own versions, so the lock holds for everything else.
 TORCH ?= torch
 test-torch: .venv-torch/.installed
 	@.venv-torch/bin/python -m pytest -n $(WORKERS) tests/pytorch $(ARGS)
 
 .venv-torch/.installed: pyproject.toml constraints.txt
 	@test -x .venv-torch/bin/python || $(PYTHON) -m venv .venv-torch
-	@.venv-torch/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test]' '$(TORCH)' transformers diffusers
+	@sed '/^nvidia-/d; /^cuda-/d' constraints.txt > .venv-torch/constraints.txt
+	@.venv-torch/bin/python -m pip install --quiet --disable-pip-version-check --constraint .venv-torch/constraints.txt --editable '.[test]' '$(TORCH)' transformers diffusers
 	@touch $@
 
 lint: $(STAMP)

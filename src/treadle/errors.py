@@ -113,6 +113,11 @@ TORCH_VERSION = Entry(
     "PyTorch {found} is not supported, and the model runs without Treadle's kernels: {reason}",
     "install PyTorch {oldest} or a later one that docs/pytorch.md names",
 )
+TORCH_DEFINITION = Entry(
+    "TR125",
+    "operator '{name}' cannot be compiled from its definition: {reason}",
+    "write the definition with operators that are loop nests, or leave it out: give gradients with backward=",
+)
 SIZE_EXPRESSION = Entry("TR103", "'{text}' is not a size expression: {reason}", "use integers, names and + - * // % min max ( ) only")
 VERIFY = Entry("TR201", "{message}", "make the types and shapes of this operation agree")
 SIZE_MISMATCH = Entry("TR202", "sizes disagree: {message} ({left} against {right})", "make the sizes of the operands agree")

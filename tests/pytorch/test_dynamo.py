@@ -4,7 +4,7 @@ import tomllib
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -14,6 +14,7 @@ from pytorch.blocks import BertBlock, GatedMlp, LlamaBlock  # noqa: E402
 
 import treadle.torch  # noqa: E402
 from treadle.errors import TreadleError  # noqa: E402
+from treadle.torch import region_calls  # noqa: E402
 
 OPTIONS = {"treadle.rest": "eager", "treadle.target": "sim", "treadle.strict": True}
 
@@ -215,3 +216,77 @@ def test_inductors_code_calls_regions_without_the_dispatcher() -> None:
     assert len(calls) == regions > 2
     assert "ops.treadle.region.default(" not in code
     assert all("[" not in line.partition(" = ")[2] for line in calls)  # no list of tensors is made
+    assert code.count("is_fixed=True") == regions
+    results = {line.partition(" = ")[0].strip() for line in code.splitlines() if line.strip().endswith("[0]") and " = buf" in line}
+    asserted = [line for line in code.splitlines() if "assert_" in line and any(f"({result}," in line for result in results)]
+    assert len(results) == regions
+    assert not asserted
+
+
+def test_a_place_of_several_sizes_has_no_function_of_its_own() -> None:
+    from torch._inductor.utils import run_and_get_code
+
+    block = GatedMlp(17, 33)
+    run = torch.compile(block, backend="treadle", dynamic=True, options={"treadle.target": "sim", "force_disable_caches": True})
+    with torch.no_grad():
+        found, (code, *_) = run_and_get_code(run, x := torch.randn(3, 7, 17))
+        close(found, block(x), 2e-5)
+        close(run(y := torch.randn(5, 6, 17)), block(y), 2e-5)
+    assert " = treadle_region('" in code
+    assert "is_fixed" not in code
+
+
+def test_a_fixed_place_calls_a_settled_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stand:
+        """A program that settles."""
+
+        target = "sm_90a"
+        calls: ClassVar[list[str]] = []
+
+        def __call__(self, *inputs: Any) -> Any:
+            self.calls.append("whole")
+            return inputs
+
+        def settled(self, inputs: Any, other: Any) -> Any:
+            self.settled_for = inputs
+            return self.call
+
+        def call(self, *inputs: Any) -> Any:
+            self.calls.append("settled")
+            return inputs
+
+    x = torch.randn(2)
+    for is_fixed in (True, False):
+        monkeypatch.setattr(region_calls, "_called", {"digest.graph": Stand()})
+        Stand.calls.clear()
+        call = region_calls.caller("digest.graph", is_fixed=is_fixed)
+        for _ in range(3):
+            assert call(x)[0] is x
+        assert Stand.calls == (["whole", "settled", "settled"] if is_fixed else ["whole"] * 3)
+
+
+def test_views_are_passed_as_the_memory_that_they_begin_with() -> None:
+    """Of a linear layer's result for each pixel, and of images with channels last: the program sees the views."""
+    from torch._inductor.utils import run_and_get_code
+
+    class Shifted(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.image = torch.nn.Conv2d(8, 16, 3, padding=1)
+            self.last = torch.nn.Conv2d(16, 16, 1)
+            self.shift = torch.nn.Linear(5, 16)
+
+        def forward(self, x: Any, time: Any) -> Any:
+            return self.last(self.image(x) + self.shift(time)[:, :, None, None])
+
+    block = Shifted().to(memory_format=torch.channels_last)
+    x, time = torch.randn(2, 8, 6, 7).to(memory_format=torch.channels_last), torch.randn(2, 5)
+    run = compiled(block, {"treadle.target": "sim", "force_disable_caches": True})
+    with torch.no_grad():
+        found, (code, *_) = run_and_get_code(run, x, time)
+    close(found, block(x, time), 2e-5)
+    assert treadle.torch.report().taken == 3
+    assert "views={" in code
+    calls = [line for line in code.splitlines() if " = treadle_region_" in line and "buf" in line.partition(" = ")[0]]
+    assert len(calls) == 3
+    assert not any("reinterpret_tensor" in line for line in calls)

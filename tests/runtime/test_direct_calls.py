@@ -179,6 +179,46 @@ def test_an_address_that_is_less_aligned(torch: Any, machine: Machine, calls: Ca
         assert len(prepared) == 1, "a form was used for addresses of the other alignment"
 
 
+def test_a_settled_call_looks_at_addresses_alone(torch: Any, machine: Machine, calls: Calls) -> None:
+    """It takes new memory and streams as they come, and leaves what is less aligned to the program."""
+    if calls.given:
+        return
+    settled = calls.program.settled([calls.x, calls.y])
+    assert settled is not None
+    calls.found = 0
+    calls.right(settled(calls.x, calls.y)[0])
+    calls.x, calls.y = torch.tensor(np.ones(8)), torch.tensor(np.full(8, 3))
+    torch.stream = 5
+    machine.launches()
+    calls.right(settled(calls.x, calls.y)[0])
+    assert [launch[5] for launch in machine.launches()] == [5, 5]
+    assert calls.found == 0
+
+    def specialise(layouts: Any, *, wide: bool) -> Program:
+        return machine.program(vector_add_manifest("sm_90a"))
+
+    calls.program._specialise = specialise
+    room = torch.tensor(np.arange(9))
+    calls.x = torch.tensor(np.ones(8))
+    calls.x.memory = room.memory[1:]
+    calls.right(settled(calls.x, calls.y)[0])
+    assert calls.found
+    assert calls.program.settled([calls.x, calls.y]) is None
+
+
+def test_what_does_not_settle(torch: Any, machine: Machine) -> None:
+    program = machine.program(vector_add_manifest("sm_90a"))
+    x = torch.tensor([1, 2, 3])
+    assert program.settled([x, x]) is None  # no call of the kind was made
+    program(x, x)
+    assert program.settled([x, x]) is not None
+    array = np.ones(3, np.float32)
+    made = program(array, array)[0]
+    assert program.settled([array, array]) is None
+    program(made, made)
+    assert program.settled([made, made]) is None
+
+
 def test_results_that_may_not_be_filled(torch: Any, calls: Calls) -> None:
     if calls.given:
         calls.z.memory = calls.x.memory
@@ -289,7 +329,7 @@ def test_one_tensor_for_two_arguments(torch: Any, calls: Calls, monkeypatch: pyt
         made.append(1)
         return guard_of(tensors)
 
-    monkeypatch.setattr("treadle.runtime.call_form.guard_of", counted)
+    monkeypatch.setattr("treadle.runtime.tensor_calls.guard_of", counted)
     for _ in range(100):
         calls.right(calls())
     assert calls.found == 100

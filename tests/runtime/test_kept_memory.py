@@ -24,9 +24,12 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     return Machine(monkeypatch)
 
 
-@pytest.fixture
-def torch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+@pytest.fixture(params=["driver", "pytorch"])
+def torch(machine: Machine, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Any]:
+    """Whether a stream is captured is asked of the driver, or of PyTorch."""
     made = make_torch()
+    if request.param == "pytorch":
+        made._C._cuda_isCurrentStreamCapturing = lambda: made.stream in machine.library.captured
     monkeypatch.setitem(sys.modules, "torch", made)
     made.rooms = {}
     made.stream = STREAM
@@ -79,9 +82,9 @@ def test_graphs_have_counters_of_their_own(machine: Machine, torch: Any, program
     """A graph may run beside later calls on the stream that it was captured from, and beside other graphs: each has a piece that was zeroed
     ahead, for all its calls on a stream.
     """
-    x, seen = torch.tensor([1, 2, 3]), Seen(machine)
+    x, y, seen = torch.tensor([1, 2, 3]), torch.tensor([4, 5, 6]), Seen(machine)
     for _ in range(3):
-        program(x, x)
+        program(x, y)
     ((start, _),), usual = seen()
     pieces: list[int] = []
     for graph in (7, 5, 7, 8):
@@ -89,7 +92,7 @@ def test_graphs_have_counters_of_their_own(machine: Machine, torch: Any, program
             torch.stream, machine.library.capture = stream, graph
             machine.library.captured.add(stream)
             for _ in range(3):
-                program(x, x)
+                program(x, y)
                 fills, (place,) = seen()
                 pieces.append(place)
                 assert not fills
@@ -97,7 +100,7 @@ def test_graphs_have_counters_of_their_own(machine: Machine, torch: Any, program
     assert pieces[:6] == pieces[12:18] == [pieces[0]] * 3 + [pieces[3]] * 3
     machine.library.captured.clear()
     torch.stream = STREAM
-    program(x, x)
+    program(x, y)
     assert seen() == ([], usual)
 
 
@@ -124,6 +127,32 @@ def test_a_stream_that_is_another_in_each_thread(machine: Machine, torch: Any, p
     for _ in range(3):
         program(x, x)
         assert len(seen()[0]) == 1
+
+
+def test_the_driver_is_asked_where_pytorch_refuses(machine: Machine, torch: Any, program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch raises an error for the legacy stream while another one is captured."""
+    asked: list[int] = []
+    answers: list[Any] = [False, RuntimeError("it is captured elsewhere")]
+
+    def is_captured(stream: int) -> bool:
+        asked.append(stream)
+        return False
+
+    def of_pytorch() -> bool:
+        if isinstance(answer := answers[-1], Exception):
+            raise answer
+        return answer
+
+    torch._C._cuda_isCurrentStreamCapturing = of_pytorch
+    x, y = torch.tensor([1, 2, 3]), torch.tensor([4, 5, 6])
+    for _ in range(3):
+        program(x, y)
+    monkeypatch.setattr(machine.device, "is_capturing", is_captured)
+    program(x, y)
+    assert asked == [STREAM]
+    answers.pop()
+    program(x, y)
+    assert asked == [STREAM]
 
 
 @pytest.mark.parametrize("captured", [False, True])

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from treadle.driver.lowering import Lowered
     from treadle.plan.argument_layout import Layouts
     from treadle.runtime.arrays import ArrayView
-    from treadle.runtime.call_cache import CallCache
+    from treadle.runtime.call_cache import CallCache, Expected
     from treadle.runtime.call_form import CallForm
     from treadle.runtime.device import Device, LoadedProgram
+    from treadle.runtime.direct_call import SettledCall
     from treadle.sim.reference import ReferenceResult
 
 REMARKS_FILE = "remarks.json"
@@ -132,6 +133,20 @@ class Program:
         from treadle.runtime.call_cache import CallCache
 
         return CallCache(self.manifest)
+
+    @property
+    def expected(self) -> "Expected":
+        """What calls without given results try first: `expected.last(arrays, ())` runs the program on PyTorch tensors like those of the
+        last call; None, with nothing done, where they are not. Callers that keep it save a look at keywords and attributes each time.
+        """
+        return self._calls.fresh
+
+    def settled(self, arrays: "Sequence[Any]", other: "SettledCall | None" = None) -> "SettledCall | None":
+        """Calls without given results on PyTorch tensors like these, after the first one: a function that looks at nothing but addresses.
+        The caller answers for number, types, shapes, strides and devices. `other`: what it calls at addresses that are less aligned, by
+        default the program. None on the simulator and for other arrays.
+        """
+        return self._calls.settled(arrays, other or self)
 
     @cached_property
     def _loaded(self) -> "LoadedProgram":

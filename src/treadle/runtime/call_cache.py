@@ -13,7 +13,7 @@ from treadle.artifact import Manifest
 from treadle.plan.argument_layout import WIDEST_BYTES
 from treadle.runtime.call_form import CallForm
 from treadle.runtime.device_array import DeviceArray
-from treadle.runtime.direct_call import UNALIGNED, DirectCall, never
+from treadle.runtime.direct_call import UNALIGNED, DirectCall, SettledCall, never
 from treadle.runtime.torch_tensors import TENSOR_TYPES
 
 _CACHED_FORMS: Final = 256
@@ -132,6 +132,15 @@ class CallCache:
         if any(pointer & self._mask for pointer in pointers):
             parts.append(tuple([pointer & self._mask for pointer in pointers]))
         return tuple(pointers), tuple(parts)
+
+    def settled(self, arrays: Sequence[Any], other: SettledCall) -> SettledCall | None:
+        """Calls on tensors like these, of a form that is known, that look at addresses alone; `other` is called at those that are less
+        aligned. None where there are none.
+        """
+        known, pointers, _ = self.find(arrays, None)
+        if known is None or any(pointer & self._mask for pointer in pointers):
+            return None
+        return known.form.settled(arrays, self._mask, other)
 
     def learn(self, key: Key, form: CallForm) -> None:
         """Remember a form."""

@@ -25,15 +25,16 @@ from treadle.runtime.argument_block import BlockTemplate, MapDriver
 from treadle.runtime.arrays import ArrayForm
 from treadle.runtime.bound_call import BoundCall, Enqueue, retry
 from treadle.runtime.device_array import DeviceArray, MemoryOwner
-from treadle.runtime.direct_call import DirectCall, direct_call, never
+from treadle.runtime.direct_call import DirectCall, SettledCall, never
 from treadle.runtime.invocation import Invocation, ResolvedLaunch
 from treadle.runtime.kept_memory import Counters, Kept
 from treadle.runtime.pool import Block
-from treadle.runtime.torch_tensors import TensorMemory, current_stream, guard_of, stream_function
+from treadle.runtime.torch_tensors import current_stream
 
-_CACHED_ADDRESSES: Final = 128
+_CACHED_ADDRESSES: Final = 1024
+"""With launches that are ready: the layers of a model that share a program call it in turn, each on its own weights."""
 _WORKSPACE_ALIGN: Final = 256
-_PER_THREAD: Final = 2
+PER_THREAD: Final = 2
 """The handle by which every thread names a stream of its own."""
 _HANDLE_BITS: Final = 64
 
@@ -145,6 +146,12 @@ class CallForm(ABC):
         """Calls on tensors like these at addresses without a bit of `mask`."""
         return never
 
+    def settled(self, arrays: Sequence[Any], mask: int, other: SettledCall) -> SettledCall | None:
+        """Calls on tensors like these, which are not looked at, at addresses without a bit of `mask`; `other` is called at others. None
+        where there is no such call.
+        """
+        return None
+
     @abstractmethod
     def bind(self, pointers: Sequence[int], arrays: Sequence[Any], outs: Sequence[Any] | None) -> BoundCall:
         """The call with memory of its own for what is not given."""
@@ -162,13 +169,9 @@ class CallForm(ABC):
         """What a key says about the stream: its handle; below 0 where the call takes no memory that is kept for it: the complement of
         the handle and of the number of the graph that the call goes into.
         """
-        if stream != _PER_THREAD and not self._driver.is_capturing(stream):
+        if stream != PER_THREAD and not self._driver.is_capturing(stream):
             return stream
         return ~(stream | (self._driver.capture(stream) << _HANDLE_BITS))
-
-    def _code_function(self, stream_of: Callable[[int], int]) -> Callable[[int], int]:
-        """From a GPU's number to what keys say about PyTorch's current stream on it."""
-        return lambda ordinal: self._stream_code(stream_of(ordinal))
 
     def _prepare(self, key: tuple[int, ...]) -> tuple[Enqueue, ...]:
         """What a call enqueues; the key is the stream's code and the addresses of arguments, results, and workspace."""
@@ -264,77 +267,6 @@ class CallForm(ABC):
         owners = {**dict(zip(inputs, arrays, strict=True)), **constants}
         addresses = {**dict(zip(inputs, pointers, strict=False)), **{index: block.address for index, block in constants.items()}}
         return owners, addresses
-
-
-class TensorCalls(CallForm):
-    """Calls on PyTorch tensors: memory is PyTorch's, results are tensors."""
-
-    def __init__(self, loaded: Loaded, invocation: Invocation, given: bool, waits: bool, memory: TensorMemory) -> None:
-        super().__init__(loaded, invocation, given, waits)
-        self._memory = memory
-        made = {} if given else self._made
-        self._makers = [memory.maker(f.shape, f.strides, f.element_type, invocation.buffer_bytes[b]) for b, f in made.items()]
-        self._make_workspace = memory.maker((self._workspace_bytes,), (1,), "ui8", 0) if self._workspace_bytes else None
-
-    def run(self, pointers: Sequence[int], arrays: Sequence[Any], outs: Sequence[Any] | None, stream: int | None = None) -> tuple[Any, ...]:
-        """Enqueue one call. `stream` must be PyTorch's current one, which orders the memory."""
-        if stream is None:
-            stream = current_stream(self._kind, self._ordinal)
-        code = self._stream_code(stream) if self._kept.sizes else stream
-        if self.waits:
-            self._order(arrays, outs, stream)
-        if self._makers:
-            made = [make() for make in self._makers]
-            key = (code, *pointers, *[tensor.data_ptr() for tensor in made])
-        else:
-            made, key = [], (code, *pointers)
-        if self._make_workspace is not None:
-            workspace = self._make_workspace()
-            key = (*key, workspace.data_ptr())
-        prepared = self._prepared.get(key)
-        if prepared is None:
-            prepared = self._prepare(key)
-        self._enqueue(prepared)
-        if outs is not None:
-            return tuple(outs)
-        return tuple(made) if self._plain else self._all(pointers, arrays, made, stream)
-
-    def direct(self, arrays: Sequence[Any], outs: Sequence[Any] | None, mask: int) -> DirectCall:
-        """Calls on tensors like these."""
-        stream_of = stream_function(self._kind)
-        if stream_of is None or self.waits or not (self.given or self._plain) or any(type(array) is int for array in arrays):
-            return never
-        if (check := guard_of((*arrays, *(outs or ())))) is None:
-            return never
-        makers = [*self._makers, *([] if self._make_workspace is None else [self._make_workspace])]
-        counts = (len(arrays), len(outs or ()), len(self._makers))
-        stream = (self._code_function(stream_of) if self._kept.sizes else stream_of, self._ordinal)
-        return direct_call(check, counts, makers, stream, self._prepared.get, self._prepare, mask, partial(retry, self._driver))
-
-    def _all(self, pointers: Sequence[int], arrays: Sequence[Any], made: Sequence[Any], stream: int) -> tuple[Any, ...]:
-        owners, addresses = self._fixed(pointers, arrays)
-        for buffer, tensor in zip(self._made, made, strict=True):
-            owners[buffer], addresses[buffer] = tensor, tensor.data_ptr()
-        return tuple(self._memory.wrap(view) for view in self._views(owners, addresses, stream))
-
-    def bind(self, pointers: Sequence[int], arrays: Sequence[Any], outs: Sequence[Any] | None) -> BoundCall:
-        """The call with tensors of its own for what is not given."""
-        stream = current_stream(self._kind, self._ordinal)
-        self._driver.activate()
-        if self.waits:
-            self._order(arrays, outs, stream)
-        own = [make() for make in self._makers]
-        made = list(own)
-        if self._make_workspace is not None:
-            own.append(self._make_workspace())
-        results = tuple(outs) if outs is not None else tuple(made) if self._plain else self._all(pointers, arrays, made, stream)
-        places = (*pointers, *(tensor.data_ptr() for tensor in own))
-
-        def move(other: int) -> None:
-            for tensor in own:
-                self._memory.note_use(tensor)
-
-        return BoundCall(self._driver, self._bound(places, stream), places, stream, results, (tuple(arrays), own), move)
 
 
 class PoolCalls(CallForm):

@@ -20,10 +20,11 @@ from treadle.runtime.argument_block import ArgumentBlock, BlockTemplate
 from treadle.runtime.arguments import check_dtype, check_index_range, check_layout, check_place, given_outputs, resolve, views_of
 from treadle.runtime.arrays import ArrayView, HostArray, laid_out, numpy_dtype, strided
 from treadle.runtime.bound_call import BoundCall, Enqueue
-from treadle.runtime.call_form import CallDriver, CallForm, PoolCalls, TensorCalls
+from treadle.runtime.call_form import CallDriver, CallForm, PoolCalls
 from treadle.runtime.device_array import DeviceArray
 from treadle.runtime.invocation import Invocation, InvocationPlan, ResolvedLaunch
 from treadle.runtime.pool import Block, Pool
+from treadle.runtime.tensor_calls import TensorCalls
 from treadle.runtime.torch_tensors import TensorMemory, current_stream, is_tensor
 
 _CACHED_FORMS: Final = 64

@@ -13,6 +13,7 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 
 from treadle.driver import own_state
 from treadle.torch import programs
+from treadle.torch.later_versions import take_or_leave
 from treadle.torch.settings import Settings
 from treadle.torch.versions import load, refuse
 
@@ -29,7 +30,7 @@ class TakeRegions(CustomGraphPass):
         if isinstance(taking, str):
             refuse(taking, self._settings)
         else:
-            taking.take(graph, self._settings)
+            take_or_leave(taking.take, graph, self._settings)
 
     def uuid(self) -> str:
         """What the result depends on besides the graph: Inductor's cache asks."""

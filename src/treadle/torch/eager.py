@@ -11,6 +11,7 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._prims_common import suggest_memory_format
 
 from treadle.torch.decompositions import composites
+from treadle.torch.later_versions import take_or_leave
 from treadle.torch.pointwise import name_of
 from treadle.torch.settings import Settings
 from treadle.torch.taking import take
@@ -24,7 +25,7 @@ def with_eager(gm: fx.GraphModule, example_inputs: list[Any], settings: Settings
 
     def compiler(graph: fx.GraphModule, _: list[Any]) -> Callable[..., Any]:
         _lay_out(graph.graph)
-        take(graph.graph, settings)
+        take_or_leave(take, graph.graph, settings)
         graph.recompile()
         return make_boxed_func(graph.forward)
 

@@ -5,7 +5,8 @@ Results are dense arrays in the order of their dimensions. Inductor may lay an i
 with such strides compiles a variant.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -66,21 +67,43 @@ def _run(inputs: Sequence[torch.Tensor], name: str) -> list[torch.Tensor]:
     return [result if isinstance(result, torch.Tensor) else tensor_of(result) for result in results]
 
 
-def caller(name: str) -> Callable[..., Sequence[torch.Tensor]]:
-    """The operator of one name as a function of its tensors: Inductor's code calls it. The program is looked for at the first call."""
-    program: Program | None = None
+Views = Mapping[int, tuple[tuple[int, ...], tuple[int, ...]]]
+"""Sizes and strides of tensors that are passed as the memory that they begin with, by their places."""
 
-    def call(*inputs: torch.Tensor) -> Sequence[torch.Tensor]:
-        return first(inputs) if program is None else program(*inputs)
 
-    def first(inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-        nonlocal program
-        results = _run(inputs, name)
-        if _called[name].target != "sim":  # whose results are no tensors
-            program = _called[name]
-        return results
+def caller(name: str, is_fixed: bool = False, views: Views = MappingProxyType({})) -> Callable[..., tuple[torch.Tensor, ...]]:
+    """The operator of one name as a function of its tensors: Inductor's code calls it. The program is looked for at the first call.
+
+    `is_fixed`: the function has one place in the code, whose tensors differ from call to call in nothing but their addresses.
+    `views`: which of them are passed as other tensors that begin at the same address.
+    """
+    run: Callable[..., tuple[torch.Tensor, ...]] | None = None
+
+    def call(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return first(inputs) if run is None else run(*inputs)
+
+    def first(inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        nonlocal run
+        seen = _seen(inputs, views)
+        results = _run(seen, name)
+        program = _called[name]
+        if program.target != "sim":  # whose results are no tensors
+            whole = _of_views(program, views) if views else program
+            run = (program.settled(seen, whole) if is_fixed else None) or whole
+        return tuple(results)
 
     return call
+
+
+def _seen(inputs: Sequence[torch.Tensor], views: Views) -> Sequence[torch.Tensor]:
+    return [x.as_strided(*views[place]) if place in views else x for place, x in enumerate(inputs)] if views else inputs
+
+
+def _of_views(program: "Program", views: Views) -> Callable[..., tuple[torch.Tensor, ...]]:
+    def whole(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return program(*_seen(inputs, views))
+
+    return whole
 
 
 def _first(name: str) -> "Program":

@@ -1,7 +1,7 @@
 """What `torch.compile(model, backend="treadle")` calls, and which versions of PyTorch it works with.
 
 What it uses of PyTorch's compiler is loaded behind the check: older versions, and perhaps later ones, lack some of it. With those the model
-runs without our kernels, and a warning says so.
+runs without our kernels, and a warning says so; so it does where a later one fails while a graph is looked at.
 """
 
 import warnings
@@ -16,6 +16,8 @@ from treadle.torch.settings import Rest, Settings, settings_of
 
 OLDEST: Final = (2, 9)
 """Of PyTorch's versions, the first with all that is used here."""
+NEWEST: Final = (2, 15)
+"""The latest that is tested. What goes wrong with later ones is taken to be theirs (`later_versions.py`)."""
 _HOME: Final = "treadle.torch.dynamo"
 _EAGER: Final = "treadle.torch.eager"
 
@@ -48,13 +50,21 @@ def refuse(reason: str, settings: Settings) -> None:
 
 def lacking(rest: Rest = "inductor") -> str:
     """Why this PyTorch is not supported; "" where it is, as far as is known before a graph is looked at."""
-    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
-    if version < OLDEST:
+    if _version() < OLDEST:
         return "it is too old"
     for name in (_HOME, *([_EAGER] if rest == "eager" else [])):
         if isinstance(found := load(name), str):
             return found
     return ""
+
+
+def _version() -> tuple[int, ...]:
+    return tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+
+
+def is_later() -> bool:
+    """Whether this PyTorch is later than all that are tested."""
+    return _version() > NEWEST
 
 
 def load(name: str) -> Any:

@@ -1,0 +1,5 @@
+from typing import Any
+
+class Function:
+    @classmethod
+    def apply(cls, *args: Any) -> Any: ...
