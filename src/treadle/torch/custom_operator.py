@@ -156,7 +156,8 @@ def _of_program(torch: Any, program: Program) -> Callable[..., Any]:
     def run(*tensors: Any) -> Any:
         results = expected.last(tensors, ())
         if results is None:
-            plain = [tensor.detach() if tensor.requires_grad else tensor for tensor in tensors]
+            # Tensors of a GPU are read where they lie, so that the next call with the same is known; those of the host become arrays.
+            plain = [tensor.detach() if tensor.requires_grad and not tensor.is_cuda else tensor for tensor in tensors]
             results = tuple([_as_tensor(torch, result, name) for result, name in zip(program(*plain), names, strict=True)])
         return results[0] if is_one else results
 
