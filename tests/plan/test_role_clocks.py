@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from treadle.machine import target_spec
 from treadle.plan.form_times import role_seconds
-from treadle.plan.role_clocks import RoleModel, read_again, role_cost, role_tile
+from treadle.plan.rasters import read_again
+from treadle.plan.role_clocks import RoleModel, role_cost, role_tile
 from treadle.plan.role_tiles import (
     OperandRows,
     ResultShape,

@@ -6,7 +6,7 @@ import pytest
 
 from treadle.machine import target_spec
 from treadle.plan.padded_copies import copy_seconds, whole_pieces
-from treadle.plan.role_clocks import KEPT_SHARE
+from treadle.plan.rasters import KEPT_SHARE
 from treadle.plan.row_padding import MOST_COPIED_BYTES, OperandCopy, Pitches, copying_seconds, row_padding
 from treadle.plan.split_choices import SplitContraction
 from treadle.plan.tile_config import ContractionShape, contraction_types

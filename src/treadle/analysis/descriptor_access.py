@@ -144,7 +144,8 @@ def image_refusal(nest: LoopNest, image: Image, access: Access, own: str, rules:
 
 def _lies_along(nest: LoopNest, access: Access, own: str) -> bool:
     """Whether an operand is contiguous along its own axis, not along k."""
-    return nest.stride_along(access, nest.axes[main_axis(nest, own)]) == constant(1)
+    axis = main_axis(nest, own)
+    return axis >= 0 and nest.stride_along(access, nest.axes[axis]) == constant(1)
 
 
 def _axes_refusal(nest: LoopNest, access: Access, own: str) -> str | None:

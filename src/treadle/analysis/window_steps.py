@@ -13,7 +13,7 @@ from treadle.analysis.contraction_axes import main_axis
 from treadle.analysis.indexing import Contraction
 from treadle.analysis.loop_nest import LoopNest
 from treadle.machine.spec import TargetSpec
-from treadle.plan.role_clocks import KEPT_SHARE
+from treadle.plan.rasters import KEPT_SHARE
 from treadle.records import dataclass
 
 

@@ -15,6 +15,10 @@ UNEVEN_RASTERS = (1, 3, 7)
 """The same of clusters along n: no whole clusters (see `shared_operand`)."""
 
 
+KEPT_SHARE = 0.5
+"""Of the cache that all units share, what still holds operands when they are read again."""
+
+
 class Tile(Protocol):
     """Rows and columns of a workgroup's tile, and how many rows of tiles are walked together."""
 
@@ -66,3 +70,20 @@ def least_fetched_by_pairs(tile: Tile, shape: ContractionShape) -> float:
     """The same in whatever order tiles are walked, at least."""
     of_a, of_b = shape.operand_rows(tile.rows, 0), shape.operand_rows(0, tile.n)
     return 1 - max(of_a, of_b) / (2 * (of_a + of_b))
+
+
+def read_again(tile: Tile, shape: ContractionShape, operand_bytes: int, spec: TargetSpec) -> float:
+    """Bytes of operands that all tiles together read of the memory, 0 where none is read twice: as many rows of tiles as are walked at one
+    time read B together, and read A's rows once where the cache keeps them meanwhile.
+    """
+    m, n, k = shape.extents
+    if (shape.batch or 1) > 1 or (m + n) * k * operand_bytes <= KEPT_SHARE * spec.product.l2_bytes:
+        return 0.0
+    kept = KEPT_SHARE * spec.product.l2_bytes / (k * operand_bytes)
+    count_m, count_n = -(-m // tile.rows), -(-n // tile.n)
+    walked = min(count_m, tile.group_m)
+    # Where a round has more tiles than those rows, the next ones are computed at the same time.
+    rows = min(count_m, max(walked, walked * max(1, round(spec.compute_units / (walked * count_n)))))
+    times_a = 1 if rows * tile.rows <= kept else max(1.0, rows * count_n / spec.compute_units)
+    times_b = 1 if n <= kept else count_m / rows
+    return 0.0 if times_a == times_b == 1 else (times_a * m + times_b * n) * k * operand_bytes

@@ -23,7 +23,7 @@ from treadle.machine.spec import TargetSpec
 from treadle.plan.cache_requests import SECTOR_BYTES, request_factor
 from treadle.plan.mixed_widths import MOST_NARROWER, timed_columns
 from treadle.plan.part_merges import cluster_clocks, clustered_units, last_clocks
-from treadle.plan.rasters import fetched_by_pairs, least_fetched_by_pairs
+from treadle.plan.rasters import fetched_by_pairs, least_fetched_by_pairs, read_again
 from treadle.plan.result_stores import stored_cut_clocks
 from treadle.plan.role_tiles import (
     ELEMENTS_WITH_TWO_BUFFERS,
@@ -41,10 +41,7 @@ from treadle.plan.role_tiles import (
     tiles_of,
 )
 from treadle.plan.small_m import copied_clocks, limited
-from treadle.plan.tile_config import ContractionShape
 
-KEPT_SHARE = 0.5
-"""Of the cache that all units share, what still holds operands when they are read again."""
 TWO_UNDER_WAY = 4
 """Slots of a ring of which threads keep two in flight at least."""
 COPIED_AHEAD = 3
@@ -287,23 +284,6 @@ class RoleModel:
         if (found := self._matrix.get(key)) is None:
             found = self._matrix[key] = _matrix_clocks(tile, self.problem, self.spec, is_tall=is_tall)
         return found
-
-
-def read_again(tile: RoleTile, shape: ContractionShape, operand_bytes: int, spec: TargetSpec) -> float:
-    """Bytes of operands that all tiles together read of the memory, 0 where none is read twice: as many rows of tiles as are walked at one
-    time read B together, and read A's rows once where the cache keeps them meanwhile.
-    """
-    m, n, k = shape.extents
-    if (shape.batch or 1) > 1 or (m + n) * k * operand_bytes <= KEPT_SHARE * spec.product.l2_bytes:
-        return 0.0
-    kept = KEPT_SHARE * spec.product.l2_bytes / (k * operand_bytes)
-    count_m, count_n = -(-m // tile.rows), -(-n // tile.n)
-    walked = min(count_m, tile.group_m)
-    # Where a round has more tiles than those rows, the next ones are computed at the same time.
-    rows = min(count_m, max(walked, walked * max(1, round(spec.compute_units / (walked * count_n)))))
-    times_a = 1 if rows * tile.rows <= kept else max(1.0, rows * count_n / spec.compute_units)
-    times_b = 1 if n <= kept else count_m / rows
-    return 0.0 if times_a == times_b == 1 else (times_a * m + times_b * n) * k * operand_bytes
 
 
 class _TileModel:

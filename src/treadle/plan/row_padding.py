@@ -9,7 +9,7 @@ from typing import Final
 
 from treadle.machine.spec import TargetSpec
 from treadle.plan.padded_copies import copy_seconds
-from treadle.plan.role_clocks import KEPT_SHARE
+from treadle.plan.rasters import KEPT_SHARE
 from treadle.plan.split_choices import SplitContraction
 from treadle.plan.split_parts import fastest_seconds
 from treadle.records import dataclass

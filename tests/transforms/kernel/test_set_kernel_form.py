@@ -191,3 +191,17 @@ def test_the_whole_way_names_the_form_once() -> None:
     with collect_remarks() as log:
         lower(module, target_spec("sm_90a"), CompileOptions(), until="tile")
     assert [remark.kind for remark in log.remarks if remark.pass_name == NAME] == ["refusal", "decision"]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("shape", ["1x1x1", "1x1x40", "3x1x1"])
+def test_products_without_an_axis_of_their_own(shape: str, target: str) -> None:
+    """Of one row, of one element, or of none that is more than one: no operand lies along what is not there."""
+    batch, _, k = shape.split("x")
+    a, b, c = f"tensor<{batch}x1x{k}xf32>", f"tensor<{batch}x{k}x1xf32>", f"tensor<{batch}x1x1xf32>"
+    text = f"""func.func @f(%a: {a}, %b: {b}, %c: {c}) -> {c} {{
+  %0 = linalg.batch_matmul ins(%a, %b : {a}, {b}) outs(%c : {c}) -> {c}
+  return %0 : {c}
+}}"""
+    module = parse_module(text, "test.mlir")
+    lower(module, target_spec(target), CompileOptions())

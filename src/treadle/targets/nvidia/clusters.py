@@ -1,4 +1,4 @@
-"""What reaches other workgroups of a cluster: arrivals, and the form of copies that fill several of them."""
+"""Arrivals, at barriers of the workgroup and of others of a cluster, and the form of copies that fill several of them."""
 
 from treadle.codegen.llvm_text import I32, Builder, Value, structure, vector_shape
 from treadle.dialects.agents import role_of
@@ -13,13 +13,21 @@ from treadle.targets.simt.context import KernelContext
 CLUSTER_BARRIER = "barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;"
 
 
-def arrive_at_peers(ctx: KernelContext, op: ArriveOp, address: Value, number: str) -> None:
-    """One lane arrives at each peer.
+def arrive(ctx: KernelContext, op: ArriveOp, address: Value, count: int, *, every_lane: bool) -> None:
+    """One lane arrives for its warp, as often as `count` says, or each does: what others did through the generic proxy is done then."""
+    chosen = "" if every_lane else "setp.eq.u32 p, $1, 0;\n@p "
+    number = f", {count}" if count > 1 else ""
+    text = f"{{ .reg .pred p;\n{ahead_of_arrival(ctx, op)}{chosen}mbarrier.arrive.shared::cta.b64 _, [$0]{number}; }}"
+    ctx.b.asm(text, "r,r,~{memory}", [ctx.b.ptrtoint(address, I32), ctx.lane])
+
+
+def arrive_at_peers(ctx: KernelContext, op: ArriveOp, address: Value, count: int) -> None:
+    """One lane arrives at each peer, as often as `count` says.
 
     A release to the cluster would drain all memory in every step. It is there only where the agent has accesses of its own to the slots:
     matrix instructions that read one are over when their group is retired (docs/schedule.md, Clusters).
     """
-    peers = op.peer_ranks()
+    peers, number = op.peer_ranks(), f", {count}" if count > 1 else ""
     if max(peers) >= ctx.lanes:
         raise InternalError(f"sync.arrive at the workgroups {list(peers)}")
     is_reader = _accesses_filled_slots(ctx.kernel, op)

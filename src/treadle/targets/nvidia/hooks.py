@@ -16,7 +16,7 @@ from treadle.targets.interface import ExpectedFacts, Param, TensorMapParam
 from treadle.targets.nvidia import role_registers
 from treadle.targets.nvidia.approximate import approximate
 from treadle.targets.nvidia.bf16_pairs import bf16_pairs
-from treadle.targets.nvidia.clusters import CLUSTER_BARRIER, arrive_at_peers, load_from_peer, multicast_form
+from treadle.targets.nvidia.clusters import CLUSTER_BARRIER, arrive, arrive_at_peers, load_from_peer, multicast_form
 from treadle.targets.nvidia.cp_async import emit_cp_async
 from treadle.targets.nvidia.early_loads import is_early
 from treadle.targets.nvidia.elected import STORE_QUEUE, Elected, is_gathered
@@ -25,7 +25,7 @@ from treadle.targets.nvidia.fp8 import FP8_PTX, from_fp8, to_fp8
 from treadle.targets.nvidia.global_access import predicated_load, predicated_store, predicated_update
 from treadle.targets.nvidia.late_wait import hold_back
 from treadle.targets.nvidia.ldmatrix import emit_ldmatrix
-from treadle.targets.nvidia.refills import ahead_of_arrival, needs_fence
+from treadle.targets.nvidia.refills import needs_fence
 from treadle.targets.nvidia.residency import resident_workgroups
 from treadle.targets.nvidia.shifted_copies import ShiftedCopies, stands_among
 from treadle.targets.nvidia.stmatrix import emit_stmatrix
@@ -277,16 +277,10 @@ class NvidiaHooks(SimtHooks):
         self._elected.add(f"mbarrier.arrive.shared::cta.b64 _, [{at}], {unit};")
 
     def arrive(self, ctx: KernelContext, op: ArriveOp, address: Value, count: int) -> None:
-        b = ctx.b
-        every = self._lanes_arriving > 1
-        number = f", {count}" if count > 1 else ""
         if op.peer_ranks():
-            arrive_at_peers(ctx, op, address, f", {count * self._lanes_arriving}" if every else number)
-            return
-        # What other lanes did through the generic proxy must be done when one lane arrives for them.
-        chosen = "" if every else "setp.eq.u32 p, $1, 0;\n@p "
-        text = f"{{ .reg .pred p;\n{ahead_of_arrival(ctx, op)}{chosen}mbarrier.arrive.shared::cta.b64 _, [$0]{number}; }}"
-        b.asm(text, f"r,r,{MEMORY}", [b.ptrtoint(address, I32), ctx.lane])
+            arrive_at_peers(ctx, op, address, count * self._lanes_arriving)
+        else:
+            arrive(ctx, op, address, count, every_lane=self._lanes_arriving > 1)
 
     def hold_reads(self, ctx: KernelContext, op: BarrierOp | NamedBarrierOp) -> None:
         if needs_fence(ctx, op):
