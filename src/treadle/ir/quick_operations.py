@@ -12,6 +12,7 @@ from operator import attrgetter
 from struct import unpack
 from typing import Any, cast
 
+from xdsl import builder
 from xdsl.dialects.builtin import UNKNOWN_LOC, DenseArrayBase, LocationAttr
 from xdsl.ir import Attribute, Block, Operation, OpTrait, Region, SSAValue
 from xdsl.ir.core import IRNode, OpOperands, OpResult, SSAValues
@@ -133,6 +134,21 @@ def _operation(
     self.__post_init__()
 
 
+_post_init = Operation.__post_init__
+
+
+def _put_where_a_builder_is(self: Operation) -> None:
+    """Insert a new operation where an implicit builder of this thread stands, if there is one."""
+    _post_init(self)
+    if (place := builder._current_builder.builder) is not None:  # pyright: ignore[reportPrivateUsage]
+        place.insert(self)
+
+
+def _already_there() -> Callable[[Operation], None]:
+    """What an implicit builder would install, and take away at its end: two threads with one each would insert operations twice."""
+    return _put_where_a_builder_is
+
+
 def _quick_is_ancestor(self: Operation, op: IRNode) -> bool:
     """Nothing is within an operation without regions."""
     return op is self or (bool(self.regions) and _is_ancestor(self, op))
@@ -244,6 +260,8 @@ OpOperands.__getitem__ = _quick_operand
 Operation.walk = _walk_operation
 Operation.clone = _quick_clone
 Operation.__init__ = _operation
+Operation.__post_init__ = _put_where_a_builder_is
+builder._override_operation_post_init = _already_there  # pyright: ignore[reportPrivateUsage]
 Operation.is_ancestor = _quick_is_ancestor
 setattr(Operation, "get_trait", classmethod(_quick_get_trait))  # noqa: B010 - its type is an overloaded one
 BeforeVariadicSingleAccessor.__get__ = _quick_get
