@@ -59,9 +59,9 @@ _H200_RATES = Rates(
     # of ten within 17 %; ratios on large shapes within 1 and 2 %. What `read_share` and `rounded_factor` say is an estimate, and the last
     # two are by four products of odd pitches. In four rounds or fewer, half of the most rows of tiles was as fast or faster by up to
     # 0.6 %; the steps of columns are fitted to 248 and 232 columns beside 256. `own_share` and `clustered_clocks` are the
-    # H100's: no short kernel in clusters was among those times. What threads copy, and store where rows are odd, is fitted to 200 random products of odd pitches as
-    # they were chosen (half within 11 %, nine of ten within 30 %; before 15 and 45 %), and looked at on the times of the other seed, of
-    # which 24 are such (half within 5 %, nine of ten within 17 %; before 12 and 34 %).
+    # H100's: no short kernel in clusters was among those times. What threads copy, and store where rows are odd, is fitted to 200 random
+    # products of odd pitches as they were chosen (half within 11 %, nine of ten within 30 %; before 15 and 45 %), and looked at on the
+    # times of the other seed, of which 24 are such (half within 5 %, nine of ten within 17 %; before 12 and 34 %).
     roles=RoleRates(
         row_clocks=1.2,
         stage_clocks=7.61,
