@@ -3,7 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treadle.plan.rasters import fetched_by_pairs, least_fetched_by_pairs
+from treadle.machine import target_spec
+from treadle.plan.rasters import fetched_by_pairs, least_fetched_by_pairs, raster
 from treadle.plan.role_tiles import RoleTile
 from treadle.plan.tile_config import ContractionShape
 
@@ -42,3 +43,10 @@ def test_neighbours_share_what_is_wider() -> None:
     shape = ContractionShape(1, 640, 2304, 8064)
     parts = [fetched_by_pairs(RoleTile(64, 192, 64, 4, 1, 4, group_m=group), shape) for group in (4, 1)]
     assert parts == [0.625, 0.875]
+
+
+def test_a_last_row_of_tiles_is_not_walked_alone() -> None:
+    """Five rows of tiles, and nine, are walked as five, six as four and two."""
+    tile, spec = RoleTile(64, 256, 64, 4, 1, 5), target_spec("sm_90a")
+    assert [raster(tile, ContractionShape(1, 64 * rows, 18816, 13376), spec) for rows in (4, 5, 6)] == [4, 5, 4]
+    assert raster(tile, ContractionShape(1, 64 * 9, 2304, 12416), spec) == 5

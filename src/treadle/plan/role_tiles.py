@@ -322,7 +322,7 @@ def in_clusters(tile: RoleTile, problem: RoleProblem, spec: TargetSpec, *, at_on
         for count in (PAIR, 2 * PAIR) if is_cut else ():
             if not _has_parts(tile.m if side == "a" else tile.n, problem.operands[side == "b"].along_k, count, spans):
                 continue
-            rows = 1 if side == "a" else max(count, tile.group_m)
+            rows = 1 if side == "a" else -(-tile.group_m // count) * count
             each = replace(tile, cluster=count, group_m=rows, deferred_store=False)
             is_together = count == PAIR or not at_once or tile_count(each, problem.shape) <= clustered_units(count, spec)
             if is_together and shared_operand(each, problem.shape) == side:
