@@ -14,6 +14,7 @@ from treadle.records import dataclass
 from treadle.torch import programs
 from treadle.torch.choice import Verdict, verdict
 from treadle.torch.flattening import flatten
+from treadle.torch.fused import fused_nodes
 from treadle.torch.kept_reports import keep
 from treadle.torch.library import flop_of
 from treadle.torch.memory import memory_order, shape_of
@@ -40,6 +41,9 @@ class _Candidate:
 
 def take(graph: fx.Graph, settings: Settings) -> list[RegionRecord]:
     """Replace the graph's regions by programs; what became of each. Raises TR121 for one that is left where the settings are strict."""
+    fused = fused_nodes(graph)
+    for node, reason in fused if settings.strict else ():
+        raise TreadleError(TORCH_STRICT, node=node.name, reason=reason)
     recovered = recover(graph)
     trial = _copy(graph)
     candidates = [_candidate(region, settings) for region in _flat(trial, find(trial))]
@@ -51,7 +55,7 @@ def take(graph: fx.Graph, settings: Settings) -> list[RegionRecord]:
         if candidate.reason and settings.strict:
             put_back(graph, recovered, ())
             raise TreadleError(TORCH_STRICT, node=candidate.region.anchor.name, reason=candidate.reason)
-    records = [_record(candidate) for candidate in candidates]
+    records = [*map(_record, candidates), *(_left_whole(node, reason) for node, reason in fused)]
     name = keep(records) if records else ""
     chosen = [pair for pair in zip(candidates, find(graph), strict=True) if not pair[0].reason]
     regions = _flat(graph, [region for _, region in chosen])
@@ -119,6 +123,11 @@ def _record(candidate: _Candidate) -> RegionRecord:
     times = (candidate.verdict.modelled_us, candidate.verdict.replaced_us, candidate.verdict.measured_us)
     said = (not candidate.reason, candidate.reason, kernels, digest)
     return RegionRecord(anchor.name, _where(anchor), names, _shapes(anchor), *said, flop_of(anchor), *times)
+
+
+def _left_whole(node: fx.Node, reason: str) -> RegionRecord:
+    name = str(node.target).removeprefix("aten.").removesuffix(".default")
+    return RegionRecord(node.name, _where(node), (name,), _shapes(node), taken=False, reason=reason)
 
 
 def _shapes(anchor: fx.Node) -> str:
