@@ -9,7 +9,7 @@ from transforms.form_programs import assert_right, lowered, problem_of, workload
 from treadle.bench.families import beside, epilogue
 from treadle.bench.suite import find
 from treadle.bench.workload import Workload
-from treadle.options import CompileOptions, ContractionOverrides
+from treadle.options import CompileOptions, ContractionOverrides, Form
 from treadle.transforms.kernel.forms import exchanged
 from treadle.transforms.kernel.set_kernel_form import answers
 
@@ -51,6 +51,17 @@ def test_parts(merge: str, layouts: str, groups: int) -> None:
     module, said = lowered(work.text, "sm_90a", asked)
     assert "operands exchanged" in said
     assert ("merge" in said) == (merge != "kernel")
+    assert_right(work, module)
+
+
+@pytest.mark.parametrize("merge", ["last", "cluster"])
+@pytest.mark.parametrize("form", ["roles", "exchanged"])
+def test_parts_that_are_merged_are_in_no_clusters_that_share_operands(form: Form, merge: str) -> None:
+    """Tiles that would make whole clusters have no counters to arrive at: the schedule was refused (TR415)."""
+    work = _in_parts(_in_layout("gemm-bf16-nt-56x328x520"), 4, merge)
+    asked = CompileOptions(form=form, tile=(64, 64, 64), warps=(4, 1), num_stages=3, cluster=2, group_m=1)
+    module, said = lowered(work.text, "sm_90a", asked)
+    assert "no clusters, as parts are merged" in said
     assert_right(work, module)
 
 
