@@ -5,12 +5,13 @@ than the oldest phase that would let it pass. So one run finds the races of all 
 (`barriers.py`) see to it that no interleaving counts an arrival into another phase or meeting.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from treadle.verify.barriers import Barriers
-from treadle.verify.clocks import Agent, Clock, Components, Flight, Frame, Record, Restore, join, vector_of
+from treadle.verify.clocks import Agent, Clock, Components, Flight, Frame, Record, Restore, join
 from treadle.verify.events import Access, Counted, Event, LoopNode, Node, RolesNode, Trace, TurnedEvent
 from treadle.verify.findings import Finding
+from treadle.verify.free_stretches import FreeStretches
 from treadle.verify.geometry import Geometry
 from treadle.verify.memory import Memory
 from treadle.verify.program import Program
@@ -22,8 +23,6 @@ from treadle.verify.untracked import Untracked
 from treadle.verify.workgroups import Cluster, Workgroup
 
 FENCES = ("async_shared", "async_global")
-FREE = ("access", "move", "commit", "wait", "fence")
-"""Events after which a strand goes on whatever others do."""
 MAX_AHEAD = 256
 """Rounds after which strands that still need not wait for the leader are taken to be independent of it."""
 
@@ -51,15 +50,14 @@ class Engine:
             self.arrays = GlobalMemory(program, geometry.tracked, agents, self.components, self.reports)
         self.cluster = Cluster(self.workgroups, self.arrays, self.components, self.reports)
         self.barriers = Barriers(program, self.cluster, self.components, self.reports)
-        self._free: dict[tuple[int, int], bool] = {}
+        self._free = FreeStretches(nodes)
         self.cost = 0
         self._is_led = True
         self._tiles = TilesInFlight(program, self.reports)
         self._states = RunStates(program, self.cluster, self.barriers, self.components)
         self._agents = agents
-        self._repetitions = Repetitions(
-            nodes, self._states, agents, self.saved, program.rings.most_slots if program.rings is not None else 0
-        )
+        slots = program.rings.most_slots if program.rings is not None else 0
+        self._repetitions = Repetitions(nodes, self._states, agents, self.saved, slots, self._at_work)
         self._at_start = self.saved()
         # Each does one event; False where the strand has to wait and try it again.
         self._actions: dict[str, Callable[[Agent, Event], bool]] = {
@@ -167,44 +165,20 @@ class Engine:
 
         return restore
 
+    def _at_work(self) -> Sequence[Agent]:
+        """The strands that go on next."""
+        return self._free.at_work(self.cluster.active)
+
     def _round(self, *, but: Agent | None = None) -> bool:
         """Let every strand (`but` one) that need not wait go on; whether there was one."""
         moved = False
-        for agent in tuple(self.cluster.active):
-            if agent is but or agent.is_done or (but is not None and self._is_level(agent, but)):
+        for agent in tuple(self._at_work()):
+            if agent is but or agent.is_done or (but is not None and self._free.is_level(agent, but)):
                 continue
             if not agent.blocked or self.barriers.retry(agent):
                 moved = True
                 self._advance(agent)
         return moved
-
-    def _is_level(self, agent: Agent, leader: Agent) -> bool:
-        """Whether a strand begins the leader's iteration, or a later one, in a stretch where nobody waits: it would run on alone."""
-        if not agent.frames or len(agent.frames) != len(leader.frames) or agent.frames[-1].position:
-            return False
-        pairs = zip(agent.frames, leader.frames, strict=True)
-        if any(one.loop != other.loop for one, other in pairs) or vector_of(agent) < vector_of(leader):
-            return False
-        first, second = leader.frames[-1], agent.frames[-1]
-        return first.segment == second.segment and self._is_free(first.loop, first.segment)
-
-    def _is_free(self, number: int, segment: int) -> bool:
-        """Whether strands go through a segment of a loop without waiting for others."""
-        found = self._free.get((number, segment))
-        if found is None:
-            node = self.nodes[number] if number >= 0 else None
-            rows = node.segments[segment].iterations if isinstance(node, LoopNode) else ()
-            found = isinstance(node, LoopNode) and all(self._goes_on(item) for row in rows for item in row)
-            self._free[number, segment] = found
-        return found
-
-    def _goes_on(self, item: int) -> bool:
-        node = self.nodes[item]
-        if isinstance(node, Event | TurnedEvent):
-            return node.kind in FREE
-        if isinstance(node, LoopNode):
-            return all(self._is_free(item, segment) for segment in range(len(node.segments)))
-        return isinstance(node, Counted)
 
     def _catch_up(self, leader: Agent) -> bool:
         """Let all others go on until they wait for the leader, which begins an iteration; False where some of them do not.

@@ -22,6 +22,8 @@ MAX_BEYOND = 2048  # iterations that a loop is followed beyond its end
 STEPS_OF_A_TURN = 4
 FEW = 16
 HandOver = Callable[[], None]
+Forms = dict[int, tuple[Form, int, int]]
+"""By the places of values their forms, and the numbers that they are, modulo so much (0: just these)."""
 
 
 class LoopSteps:
@@ -211,7 +213,7 @@ class LoopSteps:
         comparison turns in the longer loops of the class either.
         """
         state, ids = self.state, list[tuple[int, ...]]()
-        seen: dict[tuple[object, ...], tuple[int, list[tuple[Form, int, int]]]] = {}
+        seen: dict[tuple[object, ...], tuple[int, Forms]] = {}
         at, kept = first, None
         before = -1
         while True:
@@ -225,8 +227,7 @@ class LoopSteps:
             key, forms = self._key()
             if key in seen:
                 before, known = seen[key]
-                for form in (*known, *forms):
-                    state.congruent(*form)
+                self._share_return(known, forms)
                 break
             if at >= until and at >= last:
                 break
@@ -272,15 +273,27 @@ class LoopSteps:
         found.append(Segment(tuple(ids[start - first : start - first + period]), last - start, start, run.stretch))
         return found
 
-    def _key(self) -> tuple[tuple[object, ...], list[tuple[Form, int, int]]]:
+    def _share_return(self, known: Forms, forms: Forms) -> None:
+        """The state comes back in all of the class, too."""
+        state = self.state
+        for place in {**known, **forms}:
+            one, other = known.get(place), forms.get(place)
+            if one is not None and other is not None and not (one[2] or one[0].iterations or other[0].iterations):
+                state.congruent(combined(one[0], other[0], -1), 0, 0)  # the same number, whatever it is
+                continue
+            for form in (one, other):
+                if form is not None:
+                    state.congruent(*form)
+
+    def _key(self) -> tuple[tuple[object, ...], Forms]:
         """The state of the loop, and the forms that it is made of, as far as they matter."""
         env, symbols = self.state.env, self.state.symbols
         key = tuple([reduced(env[at], modulus) for at, modulus in self.demands.items()])
-        forms: list[tuple[Form, int, int]] = []
+        forms: Forms = {}
         for at, modulus in self.demands.items():
             value, symbol = env[at], symbols[at]
             if symbol is not None and symbol.terms and isinstance(value, int):
-                forms.append((symbol, value, modulus if modulus != FULL and value >= 0 else 0))
+                forms[at] = symbol, value, modulus if modulus != FULL and value >= 0 else 0
         return key, forms
 
 
