@@ -252,6 +252,23 @@ def unsigned_rest(divided: int) -> str:
 
 pair("a remainder of all 32 bits", unsigned_rest(-1), unsigned_rest(9))
 
+# --- stretches in which a role does nothing
+
+
+def at_times(*, last: str) -> str:
+    """Of n + m iterations only the n-th takes uses of the ring, the consumer's as many as half of `last`."""
+
+    def side(body: Lines, last: str) -> Lines:
+        lines = [binary("%i1", "addi", "%i", "%c1"), compared("%is", "eq", "%i1", "%n"), binary("%half", "divui", last, "%c2")]
+        inner = ["  %y1 = scf.if %is -> (index) {", *carrying(body, "%half", start="%b0", result="y0"), "  scf.yield %y0 : index"]
+        return around([*lines, *inner, "  } else {\n  scf.yield %b0 : index\n  }"], "%i = %c0 to %both step %c1")
+
+    both = binary("%both", "addi", "%n", "%m")
+    return ring(side(fill("%b"), "%n"), side(use("%b"), last), both, symbols=("n", "m"))
+
+
+pair("one iteration of many", at_times(last="%both"), at_times(last="%n"))
+
 # --- data
 
 

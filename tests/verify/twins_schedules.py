@@ -25,6 +25,7 @@ from hazards.schedules import (
     zeros,
 )
 from verify.class_programs import LOADED, TILE, arguments, binary, compared, loaded
+from verify.step_programs import FILL, USE, ring, turn
 
 WRONG: dict[str, str] = {}
 RIGHT: dict[str, str] = {}
@@ -152,6 +153,36 @@ TWO = HEAD.replace("%n", "%half") + "\n  sync.barrier\n  sync.barrier\n  }\n" + 
 pair("barriers of groups", of_groups("1 : i64"), of_groups("1 : i64 per_group"))
 pair("two meetings an iteration", meetings(f"{HEAD.replace('%n', '%n1')}\n  sync.barrier\n  }}"), meetings(TWO))
 pair("groups of one length", lengths_of_groups("%g"), lengths_of_groups("%c1"))
+
+
+def apart(*, twice: bool) -> str:
+    """Two roles of n and of m tiles, which have nothing to do with one another."""
+    sides = (named("1 : i64", "%s1", "%n"), named("2 : i64", "%s2", "%m", twice=twice))
+    return made(alloc("%s1"), alloc("%s2"), roles(("left", "right"), (4, 4), (1, 1), *sides), warps=8, symbols=("n", "m"))
+
+
+def beside_ring(*lines: str, last: str = "%n") -> str:
+    """A third role beside a producer and a consumer of n tiles (the consumer's are as many as `last`)."""
+    sides = (["  scf.for %i = %c0 to " + end + " step %c1 {", *turn("%i"), *body, "  }"] for body, end in ((FILL, "%n"), (USE, last)))
+    more = (alloc("%s3"), view("%vc", "%c", 64, 64))
+    text = ring(*sides, *more, symbols=("n", "m")).replace("num_warps = 5", "num_warps = 9").replace('"consumer"]', '"consumer", "third"]')
+    text = text.replace("i64: 1, 4>", "i64: 1, 4, 4>").replace("i64: 1, 1>", "i64: 1, 1, 1>")
+    text = text.replace("registers = array<i64: 0, 0>", "registers = array<i64: 0, 0, 0>")
+    at = text.rindex("}) : () -> ()\n  tile.return")
+    return text[:at] + "}, {\n" + "\n".join(lines) + "\n  pipe.end_role\n" + text[at:]
+
+
+def own_rows(layout: str) -> str:
+    """Tiles through shared memory, each warp's rows for itself, or for others."""
+    return "\n".join(
+        ["  scf.for %i = %c0 to %m step %c1 {", LOAD, local_store("%x", "%s3", ROWS_LAYOUT), local_load("%y", "%s3", layout), "  }"]
+    )
+
+
+pair("roles of other lengths", apart(twice=False), apart(twice=True))
+pair("a role beside a ring", beside_ring(named("3 : i64", "%s3", "%m", twice=False)), beside_ring(named("3 : i64", "%s3", "%m")))
+pair("a role without meetings beside a ring", beside_ring(own_rows(ACC_LAYOUT)), beside_ring(own_rows(ROWS_LAYOUT)))
+pair("a role as long as a ring's", beside_ring(named("3 : i64", "%s3", "%n"), last="%m"), beside_ring(named("3 : i64", "%s3", "%n")))
 
 # --- clusters
 

@@ -11,13 +11,13 @@ from treadle.verify.barriers import Barriers
 from treadle.verify.clocks import Agent, Clock, Components, Flight, Frame, Record, Restore, join
 from treadle.verify.events import Access, Counted, Event, LoopNode, Node, RolesNode, Trace, TurnedEvent
 from treadle.verify.findings import Finding
-from treadle.verify.free_stretches import FreeStretches
 from treadle.verify.geometry import Geometry
 from treadle.verify.memory import Memory
 from treadle.verify.program import Program
 from treadle.verify.repetition import Repetitions
 from treadle.verify.reports import Reports, Stop
 from treadle.verify.run_states import RunStates
+from treadle.verify.strands_apart import StrandsApart
 from treadle.verify.tiles_in_flight import TilesInFlight
 from treadle.verify.untracked import Untracked
 from treadle.verify.workgroups import Cluster, Workgroup
@@ -50,7 +50,7 @@ class Engine:
             self.arrays = GlobalMemory(program, geometry.tracked, agents, self.components, self.reports)
         self.cluster = Cluster(self.workgroups, self.arrays, self.components, self.reports)
         self.barriers = Barriers(program, self.cluster, self.components, self.reports)
-        self._free = FreeStretches(nodes)
+        self._apart = StrandsApart(program, nodes)
         self.cost = 0
         self._is_led = True
         self._tiles = TilesInFlight(program, self.reports)
@@ -160,6 +160,7 @@ class Engine:
 
         def restore() -> None:
             self._is_led = is_led
+            self._apart.changed()
             for part in parts:
                 part()
 
@@ -167,18 +168,20 @@ class Engine:
 
     def _at_work(self) -> Sequence[Agent]:
         """The strands that go on next."""
-        return self._free.at_work(self.cluster.active)
+        return self._apart.at_work(self.cluster.active)
 
     def _round(self, *, but: Agent | None = None) -> bool:
         """Let every strand (`but` one) that need not wait go on; whether there was one."""
-        moved = False
-        for agent in tuple(self._at_work()):
-            if agent is but or agent.is_done or (but is not None and self._free.is_level(agent, but)):
-                continue
-            if not agent.blocked or self.barriers.retry(agent):
-                moved = True
-                self._advance(agent)
-        return moved
+        while True:
+            moved = False
+            for agent in tuple(self._at_work()):
+                if agent is but or agent.is_done or (but is not None and self._apart.is_level(agent, but)):
+                    continue
+                if not agent.blocked or self.barriers.retry(agent):
+                    moved = True
+                    self._advance(agent)
+            if moved or but is not None or not self._apart.give_way(self.cluster.active):
+                return moved
 
     def _catch_up(self, leader: Agent) -> bool:
         """Let all others go on until they wait for the leader, which begins an iteration; False where some of them do not.
@@ -214,16 +217,20 @@ class Engine:
                 frame.position += 1
                 first = node.segments[0]
                 frames.append(Frame(first.iterations[0], number, 0, first.length, first.first))
+                if len(frames) == 2:
+                    self._apart.changed()
             elif isinstance(node, Counted):
                 agent.counts[node.counter] = (agent.counts[node.counter] + node.by) % self._count
                 frame.position += 1
             elif not self._meet_for_roles(agent, node):
                 return
         agent.is_done = True
+        self._apart.changed()
 
     def _leave(self, agent: Agent, frame: Frame) -> None:
         if frame.loop >= 0:
             self._repetitions.log.append((agent.number, len(agent.frames), frame.loop, tuple(frame.pumps)))
+            self._apart.changed()
 
     def _next_iteration(self, frame: Frame) -> bool:
         node = self.nodes[frame.loop]
@@ -235,6 +242,7 @@ class Engine:
         frame.left -= 1
         if not frame.left:
             frame.segment += 1
+            self._apart.changed()
             if frame.segment == len(node.segments):
                 return False
             segment = node.segments[frame.segment]
@@ -257,6 +265,7 @@ class Engine:
         for other in workgroup.active:
             other.clock = dict(known)
             other.begin(node.traces[other.strand.trace])
+        self._apart.changed()
         return False
 
     def _end_of_roles(self, workgroup: Workgroup) -> bool:
@@ -271,6 +280,7 @@ class Engine:
             join(agent.clock, known)
             agent.blocked = ""
             agent.frames[-1].position += 1
+        self._apart.changed()
         return True
 
     # --- events
