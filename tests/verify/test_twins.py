@@ -36,5 +36,5 @@ def test_right_ones(name: str) -> None:
 def test_barriers_that_nobody_uses() -> None:
     """They are no ring of any counter."""
     unused = "  %more = sync.mbarrier_alloc 1 : i64 slots 3 : i64 : !sync.mbarrier"
-    sides = (["  scf.for %i = %c0 to %n step %c1 {", *turn("%i"), *body, "  }"] for body in (FILL, USE))
-    assert prove(kernel_of(ring(*sides, unused))).is_proven
+    producer, consumer = (["  scf.for %i = %c0 to %n step %c1 {", *turn("%i"), *body, "  }"] for body in (FILL, USE))
+    assert prove(kernel_of(ring(producer, consumer, unused))).is_proven

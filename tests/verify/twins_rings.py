@@ -53,8 +53,8 @@ def around(inner: Lines, head: str = "%i = %c0 to %n step %c1") -> Lines:
 
 def twice(times: int) -> str:
     """Both roles go round with counters that begin anew in a second loop; the first has a multiple of so many uses."""
-    sides = [[*loop(body(), "%nn"), *loop(body(), "%nn")] for body in (fill, use)]
-    return ring(*sides, number("times", times), binary("%nn", "muli", "%n", "%times"))
+    producer, consumer = [[*loop(body(), "%nn"), *loop(body(), "%nn")] for body in (fill, use)]
+    return ring(producer, consumer, number("times", times), binary("%nn", "muli", "%n", "%times"))
 
 
 def from_offset(first: int) -> str:
@@ -246,8 +246,8 @@ def unsigned_rest(divided: int) -> str:
     """Iteration i takes i uses; the releases are left out where the remainder of a number by 7, as an unsigned one of 32 bits, is 3."""
     rest = ["  %d = arith.remui %divided, %seven : index", compared("%skip", "eq", "%d", "%c3")]
     release = f"  scf.if %skip {{\n  }} else {{\n{USE[-1]}\n  }}"
-    sides = (around(carrying(body, "%i", start="%b0")) for body in (fill("%b"), [*turn("%b"), *USE[:-1], release]))
-    return ring(*sides, number("divided", divided), number("seven", 7), *rest)
+    producer, consumer = (around(carrying(body, "%i", start="%b0")) for body in (fill("%b"), [*turn("%b"), *USE[:-1], release]))
+    return ring(producer, consumer, number("divided", divided), number("seven", 7), *rest)
 
 
 pair("a remainder of all 32 bits", unsigned_rest(-1), unsigned_rest(9))
@@ -292,8 +292,8 @@ def of_data(*body: str, producer: str, consumer: str) -> str:
 def where(one: str, other: str) -> str:
     """Each role does its loop where a truth value that nobody knows holds, which may be the same one."""
     no = "  %yes = arith.constant true\n  %nu = arith.xori %u, %yes : i1\n  %nnu = arith.xori %nu, %yes : i1"
-    sides = ([f"  scf.if {when} {{", *loop(body()), "  }"] for when, body in ((one, fill), (other, use)))
-    return ring(*sides, *(line.replace("%f", "%d") for line in (*LOADED, f"  {loaded('%u')}")), no)
+    producer, consumer = ([f"  scf.if {when} {{", *loop(body()), "  }"] for when, body in ((one, fill), (other, use)))
+    return ring(producer, consumer, *(line.replace("%f", "%d") for line in (*LOADED, f"  {loaded('%u')}")), no)
 
 
 LEAST = ("  %k2 = arith.minsi %k, %c5 : index", "  %k3 = arith.minsi %c5, %k : index")

@@ -163,9 +163,15 @@ def apart(*, twice: bool) -> str:
 
 def beside_ring(*lines: str, last: str = "%n") -> str:
     """A third role beside a producer and a consumer of n tiles (the consumer's are as many as `last`)."""
-    sides = (["  scf.for %i = %c0 to " + end + " step %c1 {", *turn("%i"), *body, "  }"] for body, end in ((FILL, "%n"), (USE, last)))
+    producer, consumer = (
+        ["  scf.for %i = %c0 to " + end + " step %c1 {", *turn("%i"), *body, "  }"] for body, end in ((FILL, "%n"), (USE, last))
+    )
     more = (alloc("%s3"), view("%vc", "%c", 64, 64))
-    text = ring(*sides, *more, symbols=("n", "m")).replace("num_warps = 5", "num_warps = 9").replace('"consumer"]', '"consumer", "third"]')
+    text = (
+        ring(producer, consumer, *more, symbols=("n", "m"))
+        .replace("num_warps = 5", "num_warps = 9")
+        .replace('"consumer"]', '"consumer", "third"]')
+    )
     text = text.replace("i64: 1, 4>", "i64: 1, 4, 4>").replace("i64: 1, 1>", "i64: 1, 1, 1>")
     text = text.replace("registers = array<i64: 0, 0>", "registers = array<i64: 0, 0, 0>")
     at = text.rindex("}) : () -> ()\n  tile.return")
