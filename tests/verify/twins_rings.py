@@ -267,6 +267,17 @@ def at_times(*, last: str) -> str:
     return ring(side(fill("%b"), "%n"), side(use("%b"), last), both, symbols=("n", "m"))
 
 
+def fewer_at_first(most: str) -> str:
+    """Iteration i takes min(i, 2) uses in a loop, the consumer's as many as another number says, and one behind it."""
+
+    def side(body: Lines, more: Lines, most: str) -> Lines:
+        lines = [f"  %last = arith.minsi %i, {most} : index", *carrying(body, "%last", start="%b0", result="y0")]
+        return around([*lines, *tagged(more, "9"), "  %y1 = arith.addi %y0, %c1 : index"])
+
+    return ring(side(fill("%b"), fill("%y0"), "%c2"), side(use("%b"), use("%y0"), most))
+
+
+pair("fewer uses in the first iterations", fewer_at_first("%c3"), fewer_at_first("%c2"))
 pair("one iteration of many", at_times(last="%both"), at_times(last="%n"))
 
 # --- data

@@ -148,7 +148,7 @@ class LoopSteps:
         lower, lower_symbol = state.env[self.bounds[0]], state.symbols[self.bounds[0]]
         varies = [(at, value, symbol, each) for at, value, symbol, each in starts]
         varies.append((self.number, lower, lower_symbol, step))
-        origin, position = positions[0]
+        (origin, position), is_fixed = positions[0], False
 
         def begin(at: int) -> None:
             for place, value, symbol, each in varies:
@@ -159,7 +159,7 @@ class LoopSteps:
                 if is_open or symbol is not None:
                     base, offset = of(symbol, value), each * (at - origin)
                     form = shifted(combined(base, position, each), offset)
-                    if is_open and each and not origin:
+                    if is_open and each and not origin and not is_fixed:
                         form = Form(form.terms, form.constant, grown(form.iterations, ((self.index, each),)))
                 state.put(place, value + each * at, form)
 
@@ -173,6 +173,8 @@ class LoopSteps:
             self._demand(unused)
             if self.never_repeats:
                 self._demand(unused, self.turns.choices(used, first))
+            # Each of a number of iterations that are the same in all of the class is followed for itself.
+            is_fixed = self.never_repeats and not low.terms and not length.terms
             # In a few iterations after a turning point a number is known by how far that is, however long the loop was before.
             is_tail = bool(low.terms) and (not length.terms or (self.never_repeats and last - first <= FEW))
             origin, position = (first, low) if is_tail else positions[0]
