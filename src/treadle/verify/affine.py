@@ -141,7 +141,11 @@ class Forms(SymbolTable):
         return known * unit
 
     def _is_within_step(self, start: Expr, stride: Expr) -> bool:
-        return not self.depends(stride) and self.is_within(start, stride, self.closed({*start.symbols(), *stride.symbols()}))
+        """Whether a start lies within the first step, or the second."""
+        if self.depends(stride):
+            return False
+        names = self.closed({*start.symbols(), *stride.symbols()})
+        return any(self.is_within(known, stride, names) for known in (start, start - stride))
 
     def _carried(self, loop: scf.ForOp, value: BlockArgument) -> Expr:
         """A carried value: its start and a step an iteration, where the step is the same in all."""
@@ -150,7 +154,7 @@ class Forms(SymbolTable):
         if closed is not None:
             first, number = self.of(loop.iter_args[at]), self.number(loop)
             is_told = closed.as_int() is None and self._is_within_step(*_in_units(first, closed)[1:])
-            return self._in_steps(("carried", value), first, closed, number) if is_told else first + number * closed
+            return self._in_steps(("in steps", value), first, closed, number) if is_told else first + number * closed
         return self._unknown(value, self.scope(loop) | self.depends(self.number(loop)))
 
     def _steps(self, loop: scf.ForOp, value: BlockArgument) -> Expr | None:
