@@ -280,6 +280,25 @@ def fewer_at_first(most: str) -> str:
 pair("fewer uses in the first iterations", fewer_at_first("%c3"), fewer_at_first("%c2"))
 pair("one iteration of many", at_times(last="%both"), at_times(last="%n"))
 
+
+def two_rings(last: str) -> str:
+    """A producer fills one ring n times and then another m times, for a consumer each; the second one's is filled `last` times."""
+
+    def second(lines: Lines) -> Lines:
+        return [re.sub(r"%(full|empty|ring)\b", r"%\g<1>2", line) for line in lines]
+
+    producer = [*loop(fill()), *second(loop(fill(), last))]
+    barriers = (f"  %{name}2 = sync.mbarrier_alloc 1 : i64 slots 3 : i64 : !sync.mbarrier" for name in ("full", "empty"))
+    text = ring(producer, loop(use()), *barriers, alloc("%ring2", 3), symbols=("n", "m")).replace('"consumer"]', '"consumer", "other"]')
+    for before, after in (("num_warps = 5", "num_warps = 9"), ("1, 4>", "1, 4, 4>"), ("1, 1>", "1, 1, 1>"), ("0, 0>,", "0, 0, 0>,")):
+        text = text.replace(before, after)
+    at = text.rindex("}) : () -> ()\n  tile.return")
+    text = text[:at] + "}, {\n" + "\n".join(second(loop(use(), "%m"))) + "\n  pipe.end_role\n" + text[at:]
+    return text.replace("registers = array<i64: 0, 0>", "registers = array<i64: 0, 0, 0>")
+
+
+pair("two rings one after the other", two_rings("%n"), two_rings("%m"))
+
 # --- data
 
 
