@@ -125,23 +125,36 @@ class Forms(SymbolTable):
         by = step.as_int()
         if by is not None and by > 0:
             return first + number * by
-        # An unknown step: the loop's values are known by their order, and where the start lies within a step, by where they come from.
-        unit = gcd(*(factor for _, factor in (*first.terms, *step.terms))) or 1
-        start, stride = first // unit, step // unit
+        return self._in_steps(("iv", loop), first, step, number)
+
+    def _in_steps(self, key: object, first: Expr, step: Expr, number: Expr) -> Expr:
+        """The number of an iteration whose step is not known: the loop's values are known by their order, and where the start lies within a
+        step, by where they come from.
+        """
+        unit, start, stride = _in_units(first, step)
         depends = self.depends(first, step, number)
         low = (f"{{self}} >= {self.formula(start)}",)
         is_above, meaning = self.is_nonnegative(start), "a loop with an unknown step"
-        known = self.symbol(("iv", loop), "j", depends, facts=low, is_exact=False, is_nonnegative=is_above, meaning=meaning)
-        if not self.depends(stride) and self.is_within(start, stride, self.closed({*start.symbols(), *stride.symbols()})):
+        known = self.symbol(key, "j", depends, facts=low, is_exact=False, is_nonnegative=is_above, meaning=meaning)
+        if self._is_within_step(start, stride):
             self.injections.append(Injection(frozenset((str(known),)), (f"{{{known}}}",), (f"{{{number}}}", self.formula(start))))
         return known * unit
+
+    def _is_within_step(self, start: Expr, stride: Expr) -> bool:
+        """Whether a start lies within the first step, or the second."""
+        if self.depends(stride):
+            return False
+        names = self.closed({*start.symbols(), *stride.symbols()})
+        return any(self.is_within(known, stride, names) for known in (start, start - stride))
 
     def _carried(self, loop: scf.ForOp, value: BlockArgument) -> Expr:
         """A carried value: its start and a step an iteration, where the step is the same in all."""
         at = value.index - 1
         closed = self._steps(loop, value)
         if closed is not None:
-            return self.of(loop.iter_args[at]) + self.number(loop) * closed
+            first, number = self.of(loop.iter_args[at]), self.number(loop)
+            is_told = closed.as_int() is None and self._is_within_step(*_in_units(first, closed)[1:])
+            return self._in_steps(("in steps", value), first, closed, number) if is_told else first + number * closed
         return self._unknown(value, self.scope(loop) | self.depends(self.number(loop)))
 
     def _steps(self, loop: scf.ForOp, value: BlockArgument) -> Expr | None:
@@ -338,6 +351,12 @@ class Forms(SymbolTable):
         if which >= 6 and not (self.is_nonnegative(one) and self.is_nonnegative(other)):
             return None
         return f"({self.formula(one)} {_COMPARISONS[which]} {self.formula(other)})"
+
+
+def _in_units(first: Expr, step: Expr) -> tuple[int, Expr, Expr]:
+    """The largest number that a start and a step are multiples of, and both in terms of it."""
+    unit = gcd(*(factor for _, factor in (*first.terms, *step.terms))) or 1
+    return unit, first // unit, step // unit
 
 
 def _keeps_value(op: Operation) -> bool:

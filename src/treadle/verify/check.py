@@ -14,9 +14,11 @@ from treadle.ir.locations import location_of
 from treadle.machine import TargetSpec
 from treadle.verify.classes import Class, TooHard, UncoveredList
 from treadle.verify.engine import Engine
+from treadle.verify.equal_arithmetic import with_equal_arithmetic
 from treadle.verify.events import Trace
 from treadle.verify.findings import Finding
 from treadle.verify.geometry import Geometry
+from treadle.verify.plain_arithmetic import in_terms_of
 from treadle.verify.program import Program
 from treadle.verify.scalars import is_constant, scalar_function
 from treadle.verify.symbols import Form
@@ -79,11 +81,14 @@ def _verdict(kernel: tile.KernelOp, spec: TargetSpec | None, max_findings: int, 
     if not has_shared_state(program):
         return Verdict(assumptions=assumptions_of(program))
     if any(op.name.startswith("affine.") for op in program.ops):
-        from treadle.verify.plain_arithmetic import in_terms_of, with_plain_arithmetic
+        from treadle.verify.plain_arithmetic import with_plain_arithmetic
 
         if (found := with_plain_arithmetic(program)) is not None:
             plain, origins = found
             return in_terms_of(kernel, plain, origins, _verdict(plain, spec, max_findings, effort, stores=stores))
+    if (found := with_equal_arithmetic(program)) is not None:
+        equal, origins = found
+        return in_terms_of(kernel, equal, origins, _verdict(equal, spec, max_findings, effort, stores=stores))
     if any(value in program.deciding for loop in program.loops for value in loop.body.block.args[1:]):
         from treadle.verify.told_numbers import verdict_on_told
 
@@ -96,7 +101,8 @@ def _verdict(kernel: tile.KernelOp, spec: TargetSpec | None, max_findings: int, 
         from treadle.verify.flat_nests import with_flat_nests
 
         if (flat := with_flat_nests(program)) is not None:
-            verdict = Proof(Program(flat, spec, stores=stores), 1, effort / SHARE_OF_COUNTED).verdict()
+            clone, sums = flat
+            verdict = Proof(Program(clone, spec, stores=stores, sums=sums), 1, effort / SHARE_OF_COUNTED).verdict()
             if verdict.is_proven:
                 return verdict
             effort *= 1 - 1 / SHARE_OF_COUNTED
@@ -139,7 +145,8 @@ class Proof:
         except Undecided as stopped:
             self._leave_open(stopped.op, stopped.reason)
         except TooHard:
-            self._leave_open(self.program.kernel, "its sizes and workgroups fall into classes that take too long to tell apart")
+            blamed = self.tracer.state.narrowing or self.program.kernel
+            self._leave_open(blamed, "what it decides makes classes of sizes and workgroups that take too long to tell apart")
         if self._undecided and not findings and self._is_right_any_way():
             self._undecided.clear()
         return Verdict(findings, tuple(self._undecided.values()), self.classes, assumptions_of(self.program, self.geometry))
@@ -227,7 +234,8 @@ class Proof:
         blamed = next(iter(blame.values()), None)
         reason = "what it decides in a loop is another thing for every length of that loop"
         if blamed is None:
-            blamed, reason = self.program.kernel, f"its sizes and workgroups fall into more than {self.classes} classes"
+            blamed = state.narrowing or self.program.kernel
+            reason = f"what it decides is another thing in each of more than {self.classes} classes of sizes and workgroups"
         self._leave_open(blamed, reason)
         return ()
 
@@ -241,6 +249,8 @@ def finished(state: State, executions: Executions) -> Class:
         for form in forms:
             for rounds in executions.get(node, ()):  # a node that nobody ran lies beyond the end of a loop
                 used = tuple([(pump, each) for pump, at, each in rounds if at == stretch and pump in pumps])
+                if not used:
+                    state.narrowing = state.program.ops[state.loop_of[node]]
                 found.pumped(Form(*form), used)
     first = 1 + max(pumps, default=0)
     for at, (loop, form, period) in enumerate(state.silent):

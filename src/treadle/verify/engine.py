@@ -5,10 +5,10 @@ than the oldest phase that would let it pass. So one run finds the races of all 
 (`barriers.py`) see to it that no interleaving counts an arrival into another phase or meeting.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from treadle.verify.barriers import Barriers
-from treadle.verify.clocks import Agent, Clock, Components, Flight, Frame, Record, Restore, join, vector_of
+from treadle.verify.clocks import Agent, Clock, Components, Flight, Frame, Record, Restore, join
 from treadle.verify.events import Access, Counted, Event, LoopNode, Node, RolesNode, Trace, TurnedEvent
 from treadle.verify.findings import Finding
 from treadle.verify.geometry import Geometry
@@ -17,13 +17,12 @@ from treadle.verify.program import Program
 from treadle.verify.repetition import Repetitions
 from treadle.verify.reports import Reports, Stop
 from treadle.verify.run_states import RunStates
+from treadle.verify.strands_apart import StrandsApart
 from treadle.verify.tiles_in_flight import TilesInFlight
 from treadle.verify.untracked import Untracked
 from treadle.verify.workgroups import Cluster, Workgroup
 
 FENCES = ("async_shared", "async_global")
-FREE = ("access", "move", "commit", "wait", "fence")
-"""Events after which a strand goes on whatever others do."""
 MAX_AHEAD = 256
 """Rounds after which strands that still need not wait for the leader are taken to be independent of it."""
 
@@ -51,15 +50,14 @@ class Engine:
             self.arrays = GlobalMemory(program, geometry.tracked, agents, self.components, self.reports)
         self.cluster = Cluster(self.workgroups, self.arrays, self.components, self.reports)
         self.barriers = Barriers(program, self.cluster, self.components, self.reports)
-        self._free: dict[tuple[int, int], bool] = {}
+        self._apart = StrandsApart(program, nodes)
         self.cost = 0
         self._is_led = True
         self._tiles = TilesInFlight(program, self.reports)
         self._states = RunStates(program, self.cluster, self.barriers, self.components)
         self._agents = agents
-        self._repetitions = Repetitions(
-            nodes, self._states, agents, self.saved, program.rings.most_slots if program.rings is not None else 0
-        )
+        slots = program.rings.most_slots if program.rings is not None else 0
+        self._repetitions = Repetitions(nodes, self._states, agents, self.saved, slots, self._at_work)
         self._at_start = self.saved()
         # Each does one event; False where the strand has to wait and try it again.
         self._actions: dict[str, Callable[[Agent, Event], bool]] = {
@@ -162,49 +160,28 @@ class Engine:
 
         def restore() -> None:
             self._is_led = is_led
+            self._apart.changed()
             for part in parts:
                 part()
 
         return restore
 
+    def _at_work(self) -> Sequence[Agent]:
+        """The strands that go on next."""
+        return self._apart.at_work(self.cluster.active)
+
     def _round(self, *, but: Agent | None = None) -> bool:
         """Let every strand (`but` one) that need not wait go on; whether there was one."""
-        moved = False
-        for agent in tuple(self.cluster.active):
-            if agent is but or agent.is_done or (but is not None and self._is_level(agent, but)):
-                continue
-            if not agent.blocked or self.barriers.retry(agent):
-                moved = True
-                self._advance(agent)
-        return moved
-
-    def _is_level(self, agent: Agent, leader: Agent) -> bool:
-        """Whether a strand begins the leader's iteration, or a later one, in a stretch where nobody waits: it would run on alone."""
-        if not agent.frames or len(agent.frames) != len(leader.frames) or agent.frames[-1].position:
-            return False
-        pairs = zip(agent.frames, leader.frames, strict=True)
-        if any(one.loop != other.loop for one, other in pairs) or vector_of(agent) < vector_of(leader):
-            return False
-        first, second = leader.frames[-1], agent.frames[-1]
-        return first.segment == second.segment and self._is_free(first.loop, first.segment)
-
-    def _is_free(self, number: int, segment: int) -> bool:
-        """Whether strands go through a segment of a loop without waiting for others."""
-        found = self._free.get((number, segment))
-        if found is None:
-            node = self.nodes[number] if number >= 0 else None
-            rows = node.segments[segment].iterations if isinstance(node, LoopNode) else ()
-            found = isinstance(node, LoopNode) and all(self._goes_on(item) for row in rows for item in row)
-            self._free[number, segment] = found
-        return found
-
-    def _goes_on(self, item: int) -> bool:
-        node = self.nodes[item]
-        if isinstance(node, Event | TurnedEvent):
-            return node.kind in FREE
-        if isinstance(node, LoopNode):
-            return all(self._is_free(item, segment) for segment in range(len(node.segments)))
-        return isinstance(node, Counted)
+        while True:
+            moved = False
+            for agent in tuple(self._at_work()):
+                if agent is but or agent.is_done or (but is not None and self._apart.is_level(agent, but)):
+                    continue
+                if not agent.blocked or self.barriers.retry(agent):
+                    moved = True
+                    self._advance(agent)
+            if moved or but is not None or not self._apart.give_way(self.cluster.active):
+                return moved
 
     def _catch_up(self, leader: Agent) -> bool:
         """Let all others go on until they wait for the leader, which begins an iteration; False where some of them do not.
@@ -240,16 +217,20 @@ class Engine:
                 frame.position += 1
                 first = node.segments[0]
                 frames.append(Frame(first.iterations[0], number, 0, first.length, first.first))
+                if len(frames) == 2:
+                    self._apart.changed()
             elif isinstance(node, Counted):
                 agent.counts[node.counter] = (agent.counts[node.counter] + node.by) % self._count
                 frame.position += 1
             elif not self._meet_for_roles(agent, node):
                 return
         agent.is_done = True
+        self._apart.changed()
 
     def _leave(self, agent: Agent, frame: Frame) -> None:
         if frame.loop >= 0:
             self._repetitions.log.append((agent.number, len(agent.frames), frame.loop, tuple(frame.pumps)))
+            self._apart.changed()
 
     def _next_iteration(self, frame: Frame) -> bool:
         node = self.nodes[frame.loop]
@@ -261,6 +242,7 @@ class Engine:
         frame.left -= 1
         if not frame.left:
             frame.segment += 1
+            self._apart.changed()
             if frame.segment == len(node.segments):
                 return False
             segment = node.segments[frame.segment]
@@ -283,6 +265,7 @@ class Engine:
         for other in workgroup.active:
             other.clock = dict(known)
             other.begin(node.traces[other.strand.trace])
+        self._apart.changed()
         return False
 
     def _end_of_roles(self, workgroup: Workgroup) -> bool:
@@ -297,6 +280,7 @@ class Engine:
             join(agent.clock, known)
             agent.blocked = ""
             agent.frames[-1].position += 1
+        self._apart.changed()
         return True
 
     # --- events

@@ -76,8 +76,8 @@ class Event:
 
     def perhaps(self) -> "Event":
         """The same as one that may or may not happen."""
-        found = Event("access", self.op, self.op_index, self.accesses, self.uses, self.chained)
-        found.is_perhaps = True
+        found = Event("access", self.op, self.op_index, self.accesses, self.uses, self.chained, is_elected=self.is_elected)
+        found.ranks, found.is_perhaps = self.ranks, True
         return found
 
 

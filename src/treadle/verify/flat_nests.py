@@ -19,8 +19,6 @@ from treadle.verify.scalars import constant_value, is_constant, width_of
 
 Key = tuple[object, ...]
 """The bounds and steps of both loops, as expressions."""
-INDEX_BITS = 64
-"""Of sums of as many iterations as indices have numbers."""
 _COMPUTED = ("arith.", "affine.")
 
 
@@ -28,8 +26,8 @@ class _Other(Exception):
     """An expression may be another number for another agent, or at another time."""
 
 
-def with_flat_nests(program: Program) -> tile.KernelOp | None:
-    """A clone with one loop in place of each such two; None where there are none."""
+def with_flat_nests(program: Program) -> tuple[tile.KernelOp, frozenset[SSAValue]] | None:
+    """A clone with one loop in place of each such two, and how many iterations these make; None where there are none."""
     if program.cluster > 1 or program.tracked_pointers:
         return None
     found = {loop: key for loop in program.loops if (key := _key(loop)) is not None}
@@ -42,7 +40,7 @@ def with_flat_nests(program: Program) -> tile.KernelOp | None:
         copy = copies[loop]
         if isinstance(copy, scf.ForOp):
             _flatten(copy, counts[key])
-    return clone
+    return clone, frozenset(counts.values())
 
 
 # --- which they are
@@ -174,7 +172,6 @@ def _count(kernel: tile.KernelOp, name: str) -> SSAValue:
     """An index argument that may be any number."""
     block, symbols = kernel.body.block, list(kernel.symbols)
     kernel.properties["symbols"] = builtin.ArrayAttr([builtin.StringAttr(name), *symbols])
-    kernel.properties["index_bits"] = builtin.IntegerAttr(INDEX_BITS, builtin.i64)
     return block.insert_arg(builtin.IndexType(), len(block.args) - len(symbols))
 
 

@@ -1,8 +1,10 @@
 """Index values as linear forms of values that are none themselves (atoms).
 
 Index arithmetic is taken not to overflow, that of fewer than 32 bits may. With `structural`, equal operations on equal operands are one
-atom, wherever they stand.
+atom, wherever they stand; loads, too, of arrays that nobody writes.
 """
+
+from collections.abc import Set
 
 from treadle.ir.core import AffineBinaryOpKind, Operation, SSAValue
 from treadle.verify.affine_maps import affine_map_of, results_of
@@ -10,13 +12,14 @@ from treadle.verify.scalars import constant_value, is_narrow, width_of
 
 Linear = tuple[tuple[tuple[int, int], ...], int]
 """Atoms (by number) with their factors, sorted; the constant."""
+_FUNCTIONS = ("arith.", "math.", "affine.", "tile.extract")
 
 
 class LinearForms:
     """The forms of a program's values."""
 
-    def __init__(self, *, structural: bool = False) -> None:
-        self._structural = structural
+    def __init__(self, *, structural: bool = False, written: Set[SSAValue] = frozenset()) -> None:
+        self._structural, self._written = structural, written
         self._forms: dict[SSAValue, Linear] = {}
         self._atoms: dict[object, int] = {}
         self._values: list[SSAValue] = []
@@ -37,13 +40,22 @@ class LinearForms:
         known: object = value
         if isinstance(op, Operation) and op.name == "tile.program_id":
             known = (op.name, str(op.properties["axis"]))
-        elif self._structural and isinstance(op, Operation) and op.name.partition(".")[0] in ("arith", "math", "affine"):
+        elif self._structural and isinstance(op, Operation) and self._is_function(op):
             properties = tuple(sorted((name, str(attribute)) for name, attribute in {**op.properties, **op.attributes}.items()))
             known = (op.name, properties, str(value.type), tuple(self.of(operand) for operand in op.operands))
         found = self._atoms.setdefault(known, len(self._atoms))
         if found == len(self._values):
             self._values.append(value)
         return ((found, 1),), 0
+
+    def _is_function(self, op: Operation) -> bool:
+        """Whether an operation gives the same wherever its operands are the same."""
+        if op.name == "tile.view":
+            return op.operands[0] not in self._written
+        if op.name == "tile.load":
+            view = op.operands[0].owner
+            return isinstance(view, Operation) and view.name == "tile.view" and self._is_function(view)
+        return op.name.startswith(_FUNCTIONS)
 
     def _linear(self, value: SSAValue) -> Linear:
         op = value.owner

@@ -72,11 +72,20 @@ class Program:
 
     `stores`: stores to arrays that are only written are held against one another too. `quiet`: conditionals in which register tiles are
     computed from others and nothing else is done; which way they go is not looked at, for all that they read must be there. They are none
-    where `follows_all`. `idle`: loops and branches that are not followed (`idle.py`); `loops`, `branches`: those that are.
+    where `follows_all`. `sums`: arguments that are sums of sizes, which may be larger than an index. `idle`: loops and branches that are
+    not followed (`idle.py`); `loops`, `branches`: those that are.
     """
 
-    def __init__(self, kernel: tile.KernelOp, spec: TargetSpec | None = None, *, stores: bool = False, follows_all: bool = False) -> None:
-        self.kernel = kernel
+    def __init__(
+        self,
+        kernel: tile.KernelOp,
+        spec: TargetSpec | None = None,
+        *,
+        stores: bool = False,
+        follows_all: bool = False,
+        sums: Set[SSAValue] = frozenset(),
+    ) -> None:
+        self.kernel, self.sums = kernel, sums
         self.spec = spec or target_spec(kernel.target.data)
         self.ops: list[Operation] = list(kernel.body.walk())
         check_structure(kernel, self.spec, self.ops)

@@ -108,11 +108,19 @@ def _distance(cycle: tuple[Jump, ...], standing: list[tuple[tuple[int, ...], Fra
 
 class Repetitions:
     """The states of runs so far. `agents`: all strands, at work or not. `save`: saves what is not kept here. `slots`: of the longest ring
-    that is seen from a counter; no state comes back before it is full.
+    that is seen from a counter; no state comes back before it is full. `at_work`: the strands that go on next.
     """
 
-    def __init__(self, nodes: list[Node], states: RunStates, agents: Sequence[Agent], save: Callable[[], Restore], slots: int) -> None:
-        self._slots = slots
+    def __init__(
+        self,
+        nodes: list[Node],
+        states: RunStates,
+        agents: Sequence[Agent],
+        save: Callable[[], Restore],
+        slots: int,
+        at_work: Callable[[], Sequence[Agent]],
+    ) -> None:
+        self._slots, self._at_work = slots, at_work
         self.nodes, self.states, self.cluster, self.agents, self.save = nodes, states, states.cluster, agents, save
         self.rounds = Rounds()
         self.log: list[Ended] = []
@@ -172,7 +180,7 @@ class Repetitions:
 
     def turned(self) -> Agent | None:
         """The leader, where it has begun another iteration since it was asked for last."""
-        for agent in self.cluster.active:
+        for agent in self._at_work():
             turn = self._turn_of(agent)
             if turn is not None:
                 if turn == self._turn:
@@ -210,6 +218,8 @@ class Repetitions:
     def _rounds_to(self, number: int, state: State, agents: list[Agent], done: Done) -> Iterator[tuple[tuple[Jump, ...], frozenset[int]]]:
         """The rounds that lead to this state, with the loops that began and ended in them: this run's own, and those seen elsewhere."""
         steps, known = self.rounds.steps.get(number), self._seen.get(state)
+        if steps is not None and not steps[1].isdisjoint(self._open_loops):
+            steps = None
         if known is not None:
             jumps = _jumps(agents, known[0], done)
             inside = frozenset(loop for _, _, loop, _ in self.log[known[2] :]).union(self._taken_over)

@@ -214,7 +214,8 @@ def _rings(program: Operations, used: dict[Use, tuple[int, Table]]) -> list[Ring
     found: list[Ring] = []
     for op in program.all(sync.MbarrierAllocOp):
         slots = op.slot_count()
-        if slots > 1 and all(_is_turned_barrier(use.operation, used, slots) for use in op.result.uses):
+        users = [use.operation for use in op.result.uses]
+        if slots > 1 and users and all(_is_turned_barrier(user, used, slots) for user in users):
             found.append(Ring(op, -1, slots))
     for op in program.all(tile.AllocOp):
         shape, users = tile.memref_type(op.result).get_shape(), [use.operation for use in op.result.uses]

@@ -24,6 +24,9 @@ class RingFrames:
             [(c.number, c.group) for c in rings.counters if _carries(program, strand.number, c.roles, c.region)]
             for strand in program.strands
         ]
+        self._later = [
+            [(c.start, c.group) for c in rings.counters if strand.trace < 0 or strand.roles < c.roles] for strand in program.strands
+        ]
         self._buffers: dict[Buffer, Ring] = {}
         count = len(program.mbarriers)
         self._barriers: list[Ring | None] = [None] * (count * program.cluster)
@@ -46,6 +49,10 @@ class RingFrames:
             for counter, group in self._counters[agent.number]:
                 count = agent.counts[counter]
                 found.append((count - bases.setdefault(group, count)) % self._count)
+        for agent in agents:  # counters of later roles begin with constants, wherever those before are then
+            for start, group in self._later[agent.number]:
+                if group in bases:
+                    found.append((start - bases[group]) % self._count)
         return tuple(found)
 
     def order(self) -> list[tuple[int, int]]:

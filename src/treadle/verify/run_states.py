@@ -50,13 +50,13 @@ class _Knowledge:
         return found
 
     def lags(self, component: int, now: int) -> tuple[int, ...]:
-        """How far the clocks are behind `now` in a component, large distances by their parity: who is two behind can only be overtaken.
+        """How far the clocks are behind `now` in a component, two or more alike: who is two behind is overtaken wherever it waits.
 
         Other clocks than those of agents are only ever joined to these, so what every agent knows counts as known.
         """
         column = self._column(component)
         least = min(column[: self._agents])
-        return tuple([lag if (lag := now - (known if known > least else least)) < 2 else 2 + lag % 2 for known in column])
+        return tuple([lag if (lag := now - (known if known > least else least)) < 2 else 2 for known in column])
 
 
 class RunStates:

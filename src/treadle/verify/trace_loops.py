@@ -22,6 +22,8 @@ MAX_BEYOND = 2048  # iterations that a loop is followed beyond its end
 STEPS_OF_A_TURN = 4
 FEW = 16
 HandOver = Callable[[], None]
+Forms = dict[int, tuple[Form, int, int]]
+"""By the places of values their forms, and the numbers that they are, modulo so much (0: just these)."""
 
 
 class LoopSteps:
@@ -146,7 +148,7 @@ class LoopSteps:
         lower, lower_symbol = state.env[self.bounds[0]], state.symbols[self.bounds[0]]
         varies = [(at, value, symbol, each) for at, value, symbol, each in starts]
         varies.append((self.number, lower, lower_symbol, step))
-        origin, position = positions[0]
+        (origin, position), is_fixed = positions[0], False
 
         def begin(at: int) -> None:
             for place, value, symbol, each in varies:
@@ -157,7 +159,7 @@ class LoopSteps:
                 if is_open or symbol is not None:
                     base, offset = of(symbol, value), each * (at - origin)
                     form = shifted(combined(base, position, each), offset)
-                    if is_open and each and not origin:
+                    if is_open and each and not origin and not is_fixed:
                         form = Form(form.terms, form.constant, grown(form.iterations, ((self.index, each),)))
                 state.put(place, value + each * at, form)
 
@@ -171,6 +173,8 @@ class LoopSteps:
             self._demand(unused)
             if self.never_repeats:
                 self._demand(unused, self.turns.choices(used, first))
+            # Each of a number of iterations that are the same in all of the class is followed for itself.
+            is_fixed = self.never_repeats and not low.terms and not length.terms
             # In a few iterations after a turning point a number is known by how far that is, however long the loop was before.
             is_tail = bool(low.terms) and (not length.terms or (self.never_repeats and last - first <= FEW))
             origin, position = (first, low) if is_tail else positions[0]
@@ -211,7 +215,7 @@ class LoopSteps:
         comparison turns in the longer loops of the class either.
         """
         state, ids = self.state, list[tuple[int, ...]]()
-        seen: dict[tuple[object, ...], tuple[int, list[tuple[Form, int, int]]]] = {}
+        seen: dict[tuple[object, ...], tuple[int, Forms]] = {}
         at, kept = first, None
         before = -1
         while True:
@@ -225,8 +229,7 @@ class LoopSteps:
             key, forms = self._key()
             if key in seen:
                 before, known = seen[key]
-                for form in (*known, *forms):
-                    state.congruent(*form)
+                self._share_return(known, forms)
                 break
             if at >= until and at >= last:
                 break
@@ -272,15 +275,27 @@ class LoopSteps:
         found.append(Segment(tuple(ids[start - first : start - first + period]), last - start, start, run.stretch))
         return found
 
-    def _key(self) -> tuple[tuple[object, ...], list[tuple[Form, int, int]]]:
+    def _share_return(self, known: Forms, forms: Forms) -> None:
+        """The state comes back in all of the class, too."""
+        state = self.state
+        for place in {**known, **forms}:
+            one, other = known.get(place), forms.get(place)
+            if one is not None and other is not None and not (one[2] or one[0].iterations or other[0].iterations):
+                state.congruent(combined(one[0], other[0], -1), 0, 0)  # the same number, whatever it is
+                continue
+            for form in (one, other):
+                if form is not None:
+                    state.congruent(*form)
+
+    def _key(self) -> tuple[tuple[object, ...], Forms]:
         """The state of the loop, and the forms that it is made of, as far as they matter."""
         env, symbols = self.state.env, self.state.symbols
         key = tuple([reduced(env[at], modulus) for at, modulus in self.demands.items()])
-        forms: list[tuple[Form, int, int]] = []
+        forms: Forms = {}
         for at, modulus in self.demands.items():
             value, symbol = env[at], symbols[at]
             if symbol is not None and symbol.terms and isinstance(value, int):
-                forms.append((symbol, value, modulus if modulus != FULL and value >= 0 else 0))
+                forms[at] = symbol, value, modulus if modulus != FULL and value >= 0 else 0
         return key, forms
 
 

@@ -34,7 +34,8 @@ class State:
     comparisons that turning points cover and something depended on.
     `facts`: for each node of a loop and each of its stretches between turning points, the forms of its length less the length it has here;
     `loop_of`: the loop that a node comes of; `silent`: the same for loops without events, with what they may be longer by.
-    `cost`: steps taken, of all runs, which may not be more than `limit`. `blame`: an operation for each loop whose length a decision fixed.
+    `cost`: steps taken, of all runs, which may not be more than `limit`. `blame`: an operation for each loop whose length a decision fixed;
+    `narrowing`: the last one that fixed a number of the class.
     """
 
     def __init__(self, program: Program, unknowns: Unknowns) -> None:
@@ -49,6 +50,7 @@ class State:
         self._ids: dict[object, int] = {}
         self._place_of: dict[SSAValue, int] = {}
         self.blame: dict[int, Operation] = {}
+        self.narrowing: Operation | None = None
         self.cost, self.limit = 0, NO_LIMIT
         self.group = self.rank = 0
         self.begin()
@@ -128,8 +130,7 @@ class State:
         self.commit(self.reasons[at])
         value, symbol = self.env[at], self.symbols[at]
         if symbol is not None and isinstance(value, int):
-            self._note(symbol, op)
-            self.covered.zero(Form(symbol.terms, symbol.constant - value, symbol.iterations))
+            self.zero(Form(symbol.terms, symbol.constant - value, symbol.iterations), op)
         return value
 
     def commit(self, reason: Reason | None) -> None:
@@ -226,6 +227,8 @@ class State:
     def zero(self, form: Form, op: Operation) -> None:
         """The class has a form zero."""
         self._note(form, op)
+        if form.terms:
+            self.narrowing = op
         self.covered.zero(form)
 
     def congruent(self, form: Form, value: int, modulus: int) -> None:

@@ -9,17 +9,19 @@ from collections.abc import Iterator
 from treadle.dialects import tile
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
-from treadle.plan.expr import Expr
+from treadle.plan.expr import Atom, Expr
 from treadle.plan.expr import parse as parse_expr
 from treadle.records import Record
 from treadle.verify.instances import instances_of
 from treadle.verify.linear_forms import LinearForms
 from treadle.verify.program import Program, is_first_axis, sources_of
-from treadle.verify.scalars import constant_value, scalar_function, width_of
+from treadle.verify.scalars import constant_value, is_narrow, scalar_function, width_of
 from treadle.verify.turning_points import TurningPoints
 
 MAX_WORKGROUPS = (1 << 31) - 1
 MAX_LISTED = 4096
+MAX_SUM = (1 << 63) - 1
+"""Of as many sizes as an index has numbers."""
 _BY_CONSTANTS = frozenset("arith." + name for name in ["muli", "remui", "remsi", "divui", "divsi", "floordivsi", "ceildivsi", "ceildivui"])
 
 
@@ -87,7 +89,7 @@ class Unknowns:
             width = width_of(value.type)
             is_size = isinstance(value.type, builtin.IndexType)
             low = 0 if is_size or width == 1 else -(1 << width - 1)
-            high = self._largest_index if is_size else 1 if width == 1 else (1 << width - 1) - 1
+            high = MAX_SUM if value in program.sums else self._largest_index if is_size else 1 if width == 1 else (1 << width - 1) - 1
             return Unknown(values, program.name_of(value), low, high)
         axis = value.owner.axis.value.data
         factor = program.cluster if is_first_axis(value) else 1
@@ -96,7 +98,7 @@ class Unknowns:
     # --- results that are taken to be free
 
     def _add_free(self) -> None:
-        forms = LinearForms(structural=True)
+        forms = LinearForms(structural=True, written=self.program.written)
         found: dict[object, list[SSAValue]] = {}
         for op in self._scalars():
             if _is_loaded(op) or self._is_product(op):
@@ -122,6 +124,8 @@ class Unknowns:
         owner = value.owner
         if not isinstance(owner, Operation):
             return any(value in unknown.values and unknown.low >= 0 for unknown in self.all)
+        if is_narrow(owner):
+            return False  # what wraps, or is cut, may be anything
         if owner.name == "arith.constant":
             return (constant_value(owner) or 0) >= 0
         if isinstance(owner, tile.ProgramIdOp):
@@ -207,10 +211,30 @@ def _is_loaded(op: Operation) -> bool:
 
 
 def _factors(extent: Expr) -> list[Expr]:
-    """The factors of a product: each is one or more where the product is."""
+    """The factors of a product, each of which is one or more where the product is: two that may be below zero need not be."""
     if len(extent.terms) != 1 or extent.terms[0][1] <= 0:
         return []
-    return [Expr({(atom,): 1}) for atom in extent.terms[0][0]]
+    factors = [Expr({(atom,): 1}) for atom in extent.terms[0][0]]
+    sure = [factor for factor in factors if _is_never_negative(factor)]
+    return factors if len(sure) + 1 >= len(factors) else sure
+
+
+def _is_never_negative(expr: Expr) -> bool:
+    """Whether an expression of sizes is zero or more, as far as signs tell."""
+
+    def is_sure(atom: Atom) -> bool:
+        signs = [_is_never_negative(argument) for argument in atom.args]
+        match atom.kind:
+            case "symbol":
+                return True
+            case "%":
+                return (atom.args[1].as_int() or 0) > 0 or all(signs)
+            case "max":
+                return any(signs)
+            case _:
+                return all(signs)
+
+    return all(count >= 0 and all(map(is_sure, atoms)) for atoms, count in expr.terms)
 
 
 def _text(expr: Expr, symbols: dict[str, str], extra: dict[str, str]) -> str | None:

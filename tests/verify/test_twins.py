@@ -1,0 +1,40 @@
+"""Pairs of kernels of which one is wrong and the other right: neither verdict is another one, and none takes long."""
+
+from time import process_time
+
+import pytest
+from hazards.kernels import kernel_of
+from verify import twins_rings, twins_schedules, twins_sizes
+from verify.step_programs import FILL, USE, ring, turn
+
+from treadle.dialects import tile
+from treadle.verify.check import prove
+
+SECONDS = 2
+WRONG = {**twins_sizes.WRONG, **twins_rings.WRONG, **twins_schedules.WRONG}
+RIGHT = {**twins_sizes.RIGHT, **twins_rings.RIGHT, **twins_schedules.RIGHT}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_ones(name: str) -> None:
+    """Where one is not refuted, an operation is named."""
+    start = process_time()
+    verdict = prove(kernel_of(WRONG[name]))
+    assert not verdict.is_proven
+    assert all(not isinstance(left.op, tile.KernelOp) and left.reason for left in verdict.undecided)
+    assert process_time() - start < SECONDS
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_ones(name: str) -> None:
+    start = process_time()
+    verdict = prove(kernel_of(RIGHT[name]))
+    assert verdict.is_proven, verdict.first_error("k")
+    assert process_time() - start < SECONDS
+
+
+def test_barriers_that_nobody_uses() -> None:
+    """They are no ring of any counter."""
+    unused = "  %more = sync.mbarrier_alloc 1 : i64 slots 3 : i64 : !sync.mbarrier"
+    producer, consumer = (["  scf.for %i = %c0 to %n step %c1 {", *turn("%i"), *body, "  }"] for body in (FILL, USE))
+    assert prove(kernel_of(ring(producer, consumer, unused))).is_proven
