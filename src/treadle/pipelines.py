@@ -18,6 +18,7 @@ from treadle.transforms.kernel.convert_dispatch_to_tile import ConvertDispatchTo
 from treadle.transforms.kernel.divide_groups import DivideGroupsPass
 from treadle.transforms.kernel.enclose_stages import EncloseStagesPass
 from treadle.transforms.kernel.fold_rings import FoldRingsPass
+from treadle.transforms.kernel.fold_turns import FoldTurnsPass
 from treadle.transforms.kernel.form_roles import FormRolesPass
 from treadle.transforms.kernel.form_warp_pipeline import FormWarpPipelinePass
 from treadle.transforms.kernel.hoist_guarded_loops import HoistGuardedLoopsPass
@@ -197,6 +198,7 @@ def kernel_passes(spec: TargetSpec, *, retarget: bool = True) -> tuple[ModulePas
     return (
         SetTargetPass(target_name(spec), retarget),  # everything below asks for the machine
         FoldRingsPass(),  # what its producer brings ahead is no stage's business; while loads stand as they were written
+        FoldTurnsPass(),  # loops that were freed of their stages, too; while how many warps compute a tile decides nothing yet
         HoistGuardedLoopsPass(),  # loops that were freed of their stages, too; before anything asks which kernels can have roles
         SetInstructionPass(),  # instructions that are not named, while operands are whole tiles
         SetPrecisionPass(),

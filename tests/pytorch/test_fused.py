@@ -1,5 +1,7 @@
 """Operators of PyTorch with products inside are in the report, with what to do about it."""
 
+from typing import Any
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; `make test-torch` installs it")
@@ -9,7 +11,7 @@ import treadle.torch  # noqa: E402
 OPTIONS = {"treadle.rest": "eager", "treadle.target": "sim"}
 
 
-def encoder_layer() -> "torch.nn.Module":
+def encoder_layer() -> Any:
     torch._dynamo.reset()
     treadle.torch.clear_report()
     torch.manual_seed(0)

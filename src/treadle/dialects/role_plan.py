@@ -15,6 +15,7 @@ class RolePlan(NamedTuple):
     their tiles' columns, with `shares_rows` = 1 that of their rows. `epilogue_slots`: slots of the rings of what a tile's epilogue reads,
     at most two for each of its boxes.
     `fills_in_flight`: slots whose copies by all threads of the producer are still in flight when the next one's are issued.
+    `by_grid`: 1 where as many workgroups take all tiles in turn as the kernel's `turns` says, instead of `workgroups`.
     `issue_turns`: 1 where the groups of consumers issue the matrix instructions of a step one after another.
     `split_slots`: slots of the ring of what a role splits, 0 for no such role. `splitter_registers`: of a thread of it.
     """
@@ -33,6 +34,12 @@ class RolePlan(NamedTuple):
     splitter_registers: int = 0
     shares_rows: int = 0
     issue_turns: int = 0
+    by_grid: int = 0
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether workgroups take several tiles, one after another."""
+        return bool(self.workgroups or self.by_grid)
 
 
 @irdl_attr_definition

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import cast
 
-from treadle.dialects.stages import AUTO, WARP_PIPELINE
+from treadle.dialects.stages import AUTO, TURNS, WARP_PIPELINE, StageOp
 from treadle.ir.core import Attribute, Region, SSAValue
 from treadle.ir.core import Block as IrBlock
 from treadle.ir.dialects import builtin, scf
@@ -203,7 +203,9 @@ class FunctionCompiler(Calls):
             self.emit.add(scf.YieldOp(*ends))
         loop = scf.ForOp(start, stop, step, [value.value for value in initial.values()], body)
         asked = {name: value for name, value in (("groups", over.groups), ("gap", over.gap)) if value is not None}
-        if asked or over.is_cut:
+        if over.groups is not None and over.gap is None and _is_over_tiles(body):
+            loop.attributes[TURNS] = builtin.IntegerAttr(over.groups, builtin.i64)
+        elif asked or over.is_cut:
             entries: dict[str, Attribute] = {name: builtin.IntegerAttr(value, builtin.i64) for name, value in asked.items()}
             entries |= {AUTO: builtin.UnitAttr()} if over.is_cut else {}
             loop.attributes[WARP_PIPELINE] = builtin.DictionaryAttr(entries)
@@ -253,6 +255,11 @@ class FunctionCompiler(Calls):
         self.emit.add(branch)
         for name, result in zip(names, branch.results, strict=True):
             self.scope[name] = rebound(kinds[name], result)
+
+
+def _is_over_tiles(body: IrBlock) -> bool:
+    """Whether a loop has loops in it, and no stages of its own."""
+    return any(isinstance(op, scf.ForOp) for op in body.ops) and not any(isinstance(op, StageOp) for op in body.ops)
 
 
 def _stored_names(nodes: Sequence[ast.stmt]) -> set[str]:

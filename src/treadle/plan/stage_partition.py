@@ -3,9 +3,11 @@
 Pure. The loop is a row of pieces of work in their order, each on one unit of the machine (matrix, shared memory, global memory, vector)
 for so many clocks of the whole workgroup. A stage is a run of pieces; each of G groups does a G-th of it. In a phase every group is in a
 stage of its own, `gap` stages behind the group before: the phase lasts as long as the slowest of them by itself, whose pieces follow one
-another, and as long as any unit takes for all of them. Then the groups meet. The sum over the phases is what an iteration takes.
+another, and as long as any unit takes for all of them. Then the groups meet. A stage waits for what is loaded until the memory has
+answered, which is the less the more phases are between. The sum over the phases is what an iteration takes.
 """
 
+from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, pairwise
 from typing import Literal
@@ -47,14 +49,41 @@ def _demand(work: Sequence[Work]) -> dict[Unit, float]:
     return found
 
 
-def iteration_clocks(stages: Sequence[Mapping[Unit, float]], groups: int, gap: int, meeting: float) -> float:
-    """Clocks of an iteration of stages that ask so much of each unit. `meeting`: what it costs that the groups meet."""
-    total = 0.0
-    for phase in range(len(stages)):
-        running = [stages[(phase - group * gap) % len(stages)] for group in range(groups)]
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Pieces (or stages) that load, each with the one that first uses what it loads; `clocks`: from the one to the other at least."""
+
+    uses: tuple[tuple[int, int], ...] = ()
+    clocks: float = 0.0
+
+    def of_stages(self, begins: Sequence[int]) -> "Waits":
+        """The same of the stages that begin with these pieces."""
+        return Waits(tuple(sorted({(bisect(begins, load) - 1, bisect(begins, use) - 1) for load, use in self.uses})), self.clocks)
+
+
+NO_WAITS = Waits()
+
+
+def iteration_clocks(stages: Sequence[Mapping[Unit, float]], groups: int, gap: int, meeting: float, waits: Waits = NO_WAITS) -> float:
+    """Clocks of an iteration of stages that ask so much of each unit. `meeting`: what it costs that the groups meet; `waits`: of stages,
+    which are as long ahead of their uses as the phases between take.
+    """
+    count = len(stages)
+    phases: list[float] = []
+    for phase in range(count):
+        running = [stages[(phase - group * gap) % count] for group in range(groups)]
         alone = max(sum(stage.values()) / groups for stage in running)
-        shared = max(sum(stage.get(unit, 0.0) for stage in running) / groups for unit in UNITS)
-        total += max(alone, shared) + meeting
+        phases.append(max(alone, *(sum(stage.get(unit, 0.0) for stage in running) / groups for unit in UNITS)) + meeting)
+    total = 0.0
+    for phase in range(count):
+        longest = phases[phase]
+        for group in range(groups):
+            at = (phase - group * gap) % count
+            for load in [load for load, use in waits.uses if use == at]:
+                passed = sum(phases[(number + group * gap) % count] for number in range(load, at))
+                alone = sum(stages[at].values()) / groups + max(0.0, waits.clocks - passed)
+                longest = max(longest, alone + meeting)
+        total += longest
     return total
 
 
@@ -69,19 +98,22 @@ def cuts(work: Sequence[Work]) -> list[int]:
     return sorted({*changes[:_MOST_CUTS], *(inside[step - 1 :: step] if room else [])})
 
 
-def partitions(work: Sequence[Work], groups: Sequence[int], gaps: Sequence[int], meeting: float) -> list[Partition]:
+def partitions(
+    work: Sequence[Work], groups: Sequence[int], gaps: Sequence[int], meeting: float, waits: Waits = NO_WAITS
+) -> list[Partition]:
     """All ways to cut the work, the fastest first; of equal ones that of fewer stages, and of groups closer together."""
-    found = list(_partitions(work, groups, gaps, meeting))
+    found = list(_partitions(work, groups, gaps, meeting, waits))
     return sorted(found, key=lambda each: (round(each.clocks, 3), len(each.begins), each.groups, each.gap, each.begins))
 
 
-def _partitions(work: Sequence[Work], groups: Sequence[int], gaps: Sequence[int], meeting: float) -> Iterator[Partition]:
+def _partitions(work: Sequence[Work], groups: Sequence[int], gaps: Sequence[int], meeting: float, waits: Waits) -> Iterator[Partition]:
     places = cuts(work)
     for count in range(1, min(MOST_STAGES - 1, len(places)) + 1):
         for chosen in combinations(places, count):
             begins = (0, *chosen)
             stages = [_demand(work[first:last]) for first, last in pairwise((*begins, len(work)))]
+            of_stages = waits.of_stages(begins)
             for number in groups:
                 for gap in gaps:
                     if (number - 1) * gap < len(stages):
-                        yield Partition(begins, number, gap, iteration_clocks(stages, number, gap, meeting))
+                        yield Partition(begins, number, gap, iteration_clocks(stages, number, gap, meeting, of_stages))

@@ -16,9 +16,9 @@ from treadle.ir.dialects import builtin, scf
 from treadle.plan import expr
 from treadle.plan.expr import Expr
 from treadle.verify.formulas import NEVER_SHARED, Formula, Injection, symbols_in
-from treadle.verify.program import sources_of
 from treadle.verify.scalars import INDEX_BITS, constant_value, width_of
 from treadle.verify.symbol_table import SymbolTable
+from treadle.verify.value_sources import sources_of
 
 _COMPARISONS = {0: "=", 1: "!=", 2: "<", 3: "<=", 4: ">", 5: ">=", 6: "<", 7: "<=", 8: ">", 9: ">="}
 _MAY_WRAP = ("arith.addi", "arith.subi", "arith.muli", "arith.shli")
@@ -237,7 +237,9 @@ class Forms(SymbolTable):
         if op.regions or not op.name.startswith("arith."):
             return self._unknown(value, self.scope(op) | {NEVER_SHARED})
         operands = [self.of(operand) for operand in op.operands]
-        found = self._exactly(op, operands)
+        found = self._from_digits(op) if op.name == "arith.addi" else None
+        if found is None:
+            found = self._exactly(op, operands)
         if found is None:
             found = self._unknown(value, self.depends(*operands))
         return found
@@ -317,8 +319,32 @@ class Forms(SymbolTable):
         facts = (f"0 <= {{self}} < {by}", f"{{self}} <= {whole}")
         r = self.symbol(("remainder", key), "r", depends, facts=facts, is_exact=False, is_nonnegative=True, meaning=op.name)
         if first:
-            self.injections.append(Injection(frozenset((str(q), str(r))), (f"{{{q}}}", f"{{{r}}}"), (whole,)))
+            self.injections.append(Injection(frozenset((str(q), str(r))), (f"{{{q}}}", f"{{{r}}}"), (whole,), f"digits by {by}"))
         return r if "rem" in op.name else q
+
+    def _from_digits(self, op: Operation) -> Expr | None:
+        """A number times a size, and something below the size: the sum says what both are. None for other sums."""
+        for product, low in (op.operands, tuple(op.operands)[::-1]):
+            if not isinstance(owner := product.owner, Operation) or owner.name != "arith.muli" or width_of(product.type) < INDEX_BITS:
+                continue
+            for high, by in (owner.operands, tuple(owner.operands)[::-1]):
+                number, size, rest = self.of(high), self.of(by), self.of(low)
+                if size.is_constant or self.depends(size) or not self.depends(number) or not self.is_nonnegative(number):
+                    continue
+                if self.is_nonnegative(rest) and self.is_within(rest, size, self.closed({*rest.symbols(), *size.symbols()})):
+                    return self._sum_of_digits(number, size, rest)
+        return None
+
+    def _sum_of_digits(self, number: Expr, size: Expr, rest: Expr) -> Expr:
+        key = ("digits", str(number), str(size), str(rest))
+        is_new = key not in self.named
+        facts = (f"{{self}} = {self.formula(number * size + rest)}",)
+        depends = self.depends(number, size, rest)
+        known = self.symbol(key, "d", depends, facts=facts, is_exact=False, is_nonnegative=True, meaning="a sum of digits")
+        if is_new:
+            says = (self.formula(number), self.formula(rest))
+            self.injections.append(Injection(frozenset((str(known),)), (f"{{{known}}}",), says, f"sums of digits by {self.formula(size)}"))
+        return known
 
     # --- conditions
 

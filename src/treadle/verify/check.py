@@ -71,9 +71,25 @@ def prove(
     the usual number of classes is looked at before a proof is given up.
     """
     operations = sum(1 for _ in kernel.body.walk())
-    effort = min(effort, 1) if operations < FEW_OPERATIONS else effort
+    allowed = (min(effort, 1) if operations < FEW_OPERATIONS else effort) * max(1.0, operations / FEW_OPERATIONS) ** 3
     with uncollected():
-        return _verdict(kernel, spec, max_findings, effort * max(1.0, operations / FEW_OPERATIONS) ** 3, stores=stores)
+        if stores and (assumed := _stores_are_apart(kernel, spec)) is not None:
+            found = _verdict(kernel, spec, max_findings, allowed, stores=False)
+            taken = assumptions_of(Program(kernel, spec))
+            assumptions = (*(each for each in found.assumptions if each not in taken), *assumed)
+            return Verdict(found.findings, found.undecided, found.classes, tuple(dict.fromkeys(assumptions)))
+        return _verdict(kernel, spec, max_findings, allowed, stores=stores)
+
+
+def _stores_are_apart(kernel: tile.KernelOp, spec: TargetSpec | None) -> tuple[str, ...] | None:
+    """What is assumed where stores to arrays that are only written never meet, so that runs need not look at them; None where they may."""
+    program = Program(kernel, spec, stores=True)
+    if not program.only_written or program.all(tile.CountInOp) or not has_shared_state(Program(kernel, spec)):
+        return None
+    from treadle.verify.stores_apart import stores_apart  # loads the library of integer sets, which most proofs do without
+
+    assumed = stores_apart(program)
+    return None if assumed is None else tuple(f"{_named(access.op)}: {what}" for access, what in assumed)
 
 
 def _verdict(kernel: tile.KernelOp, spec: TargetSpec | None, max_findings: int, effort: float, *, stores: bool) -> Verdict:

@@ -10,10 +10,11 @@ from treadle.dialects import pipe, sync, tile
 from treadle.ir.core import BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import scf
 from treadle.verify.linear_forms import Linear, add
-from treadle.verify.program import Program, yielded
+from treadle.verify.program import Program
 from treadle.verify.scalars import INDEX_BITS, constant_value, is_narrow, width_of
 from treadle.verify.signs import never_negative
 from treadle.verify.turning_points import EXTREMES, UNSIGNED_DIVISIONS, Covered, Turn, TurningPoints
+from treadle.verify.value_sources import yielded
 
 FULL = 0
 MAX_MODULUS = 1 << 20
@@ -171,6 +172,7 @@ def _roots(program: Program) -> list[SSAValue]:
     found = program.decided()
     found += [op.cond for op in program.branches]
     found += program.places
+    found += program.rings.sizes() if program.rings is not None else []
     return [v for v in found if not isinstance(v.owner, tile.AllocOp)]
 
 

@@ -14,8 +14,9 @@ from treadle.ir.ancestry import ancestors
 from treadle.ir.core import Block, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.ir.operands import operands_of
-from treadle.verify.program import Program, sources_of, yielded
+from treadle.verify.program import Program
 from treadle.verify.scalars import constant_value, is_constant, width_of
+from treadle.verify.value_sources import sources_of, yielded
 
 Key = tuple[object, ...]
 """The bounds and steps of both loops, as expressions."""

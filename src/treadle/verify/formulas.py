@@ -27,11 +27,14 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """For any two executions: where all `when` are equal, all `then` are. All are formulas of `symbols`."""
+    """For any two executions: where all `when` are equal, all `then` are. All are formulas of `symbols`. Two of one `family` say it of one
+    another's values, too.
+    """
 
     symbols: frozenset[str]
     when: tuple[Formula, ...]
     then: tuple[Formula, ...]
+    family: str = ""
 
 
 def symbols_in(formula: Formula) -> set[str]:

@@ -312,9 +312,10 @@ class Pair:
         ways = [found]
         for a, b in apart:
             ways = [new for way in ways for new in different(way, one.at[a], other.at[b])]
-        for known, (when, then) in one.injections.items():
-            if known in other.injections:
-                ways = [new for way in ways for new in _injected(way, (when, then), other.injections[known]) if not new.is_empty()]
+        for known, (when, then, family) in one.injections.items():
+            for number, (to, gives, of) in other.injections.items():
+                if known == number or (family and family == of):
+                    ways = [new for way in ways for new in _injected(way, (when, then), (to, gives)) if not new.is_empty()]
         yield from ways
 
     def _who(self) -> Iterator[tuple[set[str], list[tuple[str, str]]]]:

@@ -20,13 +20,13 @@ COUNTER = "counter"
 class Executions:
     """All executions of an access as points. First come `places` coordinates of where it is; `at`: where symbols are.
 
-    `injections`: by number, where its known values are and where what they say is.
+    `injections`: by number, where its known values are, where what they say is, and its family.
     """
 
     set: "Set"
     places: int
     at: dict[str, int]
-    injections: dict[int, tuple[list[int], list[int]]]
+    injections: dict[int, tuple[list[int], list[int], str]]
 
 
 def executions_of(forms: Forms, access: GlobalAccess, *, with_warps: bool, counters: tuple[Formula, ...] = ()) -> Executions:
@@ -35,8 +35,8 @@ def executions_of(forms: Forms, access: GlobalAccess, *, with_warps: bool, count
     """
     from treadle.verify.integer_sets import integer_set
 
-    places = () if access.addresses is None else access.addresses.places
-    formulas = [f"p{at} = {place}" for at, place in enumerate(places)] + list(access.domain)
+    where = () if access.addresses is None else access.addresses.places
+    formulas = [f"p{at} = {place}" for at, place in enumerate(where)] + list(access.domain)
     names = set(access.names)
     if with_warps:
         formulas += access.warp_domain
@@ -47,7 +47,7 @@ def executions_of(forms: Forms, access: GlobalAccess, *, with_warps: bool, count
         names |= forms.closed({name for formula in known.then for name in symbols_in(formula)})
     for name in names:
         formulas += forms.symbols[name].facts
-    dimensions = [f"p{at}" for at in range(len(places))]
+    dimensions = [f"p{at}" for at in range(len(where))]
     varying = sorted(name for name in names if forms.symbols[name].depends)
     at = {name: len(dimensions) + number for number, name in enumerate(varying)}
     dimensions += varying
@@ -59,12 +59,13 @@ def executions_of(forms: Forms, access: GlobalAccess, *, with_warps: bool, count
         at[f"{COUNTER}{number}"] = len(dimensions)
         dimensions.append(f"{COUNTER}{number}")
         formulas.append(f"{COUNTER}{number} = {formula}")
-    found: dict[int, tuple[list[int], list[int]]] = {}
+    found: dict[int, tuple[list[int], list[int], str]] = {}
     for number, known in injections:
         then = [f"t{number}_{which}" for which in range(len(known.then))]
         formulas += [f"{name} = {formula}" for name, formula in zip(then, known.then, strict=True)]
-        found[number] = ([at[formula[1:-1]] for formula in known.when], [len(dimensions) + which for which in range(len(then))])
+        places = [len(dimensions) + which for which in range(len(then))]
+        found[number] = ([at[formula[1:-1]] for formula in known.when], places, known.family)
         dimensions += then
     parameters = ", ".join(sorted(names.difference(varying)))
     body = both(formulas).format_map({name: name for name in names})
-    return Executions(integer_set(f"[{parameters}] -> {{ [{', '.join(dimensions)}] : {body} }}"), len(places), at, found)
+    return Executions(integer_set(f"[{parameters}] -> {{ [{', '.join(dimensions)}] : {body} }}"), len(where), at, found)

@@ -17,6 +17,7 @@ from treadle.verify.orders import is_fenced, is_ordered, needs_fence, not_over
 from treadle.verify.program import Program
 from treadle.verify.races import report_fence, report_race
 from treadle.verify.reports import Reports
+from treadle.verify.stores_apart import ASSUMED
 from treadle.verify.untracked import Untracked
 
 
@@ -61,7 +62,7 @@ class GlobalMemory(Untracked):
     def _leave_open(self, access: GlobalAccess, reason: str) -> None:
         """Say that something is not known; of an array that is only written it is assumed to be right."""
         if access.pointer in self._only_written:
-            self.arrays.assumed[access.op] = "it writes other elements than all other stores to its array"
+            self.arrays.assumed[access.op] = ASSUMED
         else:
             self.reports.undecide(access.op, reason)
 

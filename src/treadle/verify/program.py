@@ -20,6 +20,7 @@ from treadle.records import Record
 from treadle.verify.idle import idle_operations
 from treadle.verify.regions import Buffer
 from treadle.verify.structure import check_structure
+from treadle.verify.value_sources import sources_of
 
 _DECIDED = (pipe.SlotOp, pipe.PartOp, sync.MbarrierSlotOp, sync.WaitPhaseOp)
 _MAYBE_ELECTED = frozenset(
@@ -288,7 +289,8 @@ class Program:
             if op not in idle:
                 roots += [op.lb, op.ub, op.step]
         roots += [op.cond for op in self.all(scf.IfOp) if op not in self.quiet and op not in idle]
-        return [*roots, *self.places]
+        sizes = self.rings.sizes() if self.rings is not None else []
+        return [*roots, *self.places, *sizes]
 
     def _places(self) -> tuple[SSAValue, ...]:
         """Operands that are shared buffers or mbarriers, or parts of them."""
@@ -345,29 +347,3 @@ def is_first_axis(unknown: SSAValue) -> bool:
 def pointer_of(view: SSAValue) -> SSAValue | None:
     """The array a view shows; None where the view is not made by tile.view."""
     return view.owner.pointer if isinstance(view.owner, tile.ViewOp) else None
-
-
-def sources_of(value: SSAValue) -> list[SSAValue]:
-    """The values that decide about `value`, through loops and branches."""
-    owner = value.owner
-    if isinstance(value, BlockArgument):
-        loop = cast(Block, owner).parent_op()
-        if not isinstance(loop, scf.ForOp):
-            return []
-        if value.index == 0:
-            return [loop.lb, loop.step]
-        return [loop.iter_args[value.index - 1], yielded(loop)[value.index - 1]]
-    if isinstance(owner, scf.ForOp):
-        at = owner.results.index(value)
-        return [owner.body.block.args[at + 1], owner.iter_args[at], yielded(owner)[at], owner.lb, owner.ub, owner.step]
-    if isinstance(owner, scf.IfOp):
-        at = owner.results.index(value)
-        ends = [region.block.last_op for region in owner.regions if region.blocks]
-        return [owner.cond, *(end.operands[at] for end in ends if end is not None)]
-    return list(operands_of(owner)) if isinstance(owner, Operation) and not owner.regions else []
-
-
-def yielded(loop: scf.ForOp) -> Sequence[SSAValue]:
-    """What an iteration hands to the next."""
-    end = loop.body.block.last_op
-    return operands_of(end) if end is not None else ()

@@ -7,12 +7,14 @@ iteration does not depend on how far the count is: nodes name counters, and each
 
 A counter begins with a constant, once, before its role's first loop around it. It is carried as a number (a loop's own number, too), or as
 a slot that wraps, with parities that change where it does. Its values are tables over the count (`ring_values.py`); `steps` says where it
-goes on: at the end of an iteration, of a branch, or before a loop that begins some uses later.
+goes on: at the end of an iteration, of a branch, or before a loop that begins some uses later. It goes on by constants, or by a size from
+outside of all loops (the steps of a tile that others read): walks for all that the size may be modulo the counts have to agree, and the
+class of a run shares which it is.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import lcm
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from treadle.dialects import pipe, sync, tile
 from treadle.ir.core import Block, Operation, SSAValue
@@ -48,6 +50,15 @@ class Ring:
         self.alloc, self.dimension, self.slots, self.group = alloc, dimension, slots, -1
 
 
+class Going(NamedTuple):
+    """By how much a counter goes on: `by`, and so many `times` a `size` besides."""
+
+    counter: int
+    by: int
+    times: int = 0
+    size: SSAValue | None = None
+
+
 class RingCounters:
     """The counters of a program and the rings that they go round.
 
@@ -60,13 +71,17 @@ class RingCounters:
         self.counters: list[Counter] = []
         self.rings: list[Ring] = []
         self.turned: dict[Use, tuple[int, tuple[int, ...]]] = {}
-        self.steps: dict[Operation, list[tuple[int, int]]] = {}
+        self.steps: dict[Operation, list[Going]] = {}
         self.moving: set[Operation] = set()
 
     @property
     def most_slots(self) -> int:
         """Those of the longest ring."""
         return max([ring.slots for ring in self.rings])
+
+    def sizes(self) -> list[SSAValue]:
+        """Values that counters go on by."""
+        return list(dict.fromkeys(step.size for steps in self.steps.values() for step in steps if step.size is not None))
 
     def starts(self) -> tuple[int, ...]:
         """The first count of each counter."""
@@ -96,7 +111,7 @@ def ring_counters(program: Operations) -> RingCounters | None:
     count = 2 * lcm(*sizes)
     if not sizes or count > MAX_COUNTS:
         return None
-    walks = [walk for roles in program.all(pipe.RolesOp) for walk in _walks(program, roles, sizes, RingValues(count))]
+    walks = [walk for roles in program.all(pipe.RolesOp) for walk in _walks(program, roles, sizes, count)]
     found = RingCounters(count)
     used = {use: (at, walk.uses[use]) for at, walk in reversed(list(enumerate(walks))) for use in walk.uses}
     rings = _rings(program, used)
@@ -108,7 +123,8 @@ def ring_counters(program: Operations) -> RingCounters | None:
 
 def _sizes(program: Operations) -> list[int]:
     """The numbers of slots that rings have."""
-    found = {op.slot_count() for op in program.all(sync.MbarrierAllocOp)}
+    picked = [op for op in program.all(sync.MbarrierSlotOp) if not _is_fixed(op.index)]
+    found = {op.source.owner.slot_count() for op in picked if isinstance(op.source.owner, sync.MbarrierAllocOp)}
     for op in program.all(pipe.SlotOp):
         shape = tile.memref_type(op.source).get_shape()
         found |= {size for size, index in zip(shape, op.indices, strict=False) if not _is_fixed(index)}
@@ -122,19 +138,34 @@ def _is_fixed(value: SSAValue) -> bool:
 # --- what is carried
 
 
-def _walks(program: Operations, roles: pipe.RolesOp, sizes: list[int], values: RingValues) -> Iterator[RingWalk]:
+def _walks(program: Operations, roles: pipe.RolesOp, sizes: list[int], count: int) -> Iterator[RingWalk]:
     """The walks along all counters of some roles that are ones."""
     for region, role in enumerate(roles.roles):
         place, found = (program.index[roles], region), RingSlice(role.block)
+        size = found.size()
+        values = [RingValues(count, size, residue) for residue in range(count if size is not None else 1)]
         for loop in _outermost_loops(role.block):
             known = set[int]()
-            for cells, start in _candidates(loop, sizes, found, values):
+            for cells, start in _candidates(loop, sizes, found, values[0]):
                 if next(iter(cells)) in known:
                     continue
-                walk = RingWalk(values, found, loop, cells, start, place)
-                if walk.is_counter(role.block) and walk.uses:
+                if (walk := _walked(role.block, values, (found, loop, cells, start, place))) is not None:
                     known |= walk.carried()
                     yield walk
+
+
+def _walked(
+    role: Block, values: list[RingValues], along: tuple[RingSlice, scf.ForOp, dict[int, Cell], int, tuple[int, int]]
+) -> RingWalk | None:
+    """The walk along a counter, one for all that a size may be; None where it is none."""
+    dropped = set[Use]()
+    while True:
+        before = len(dropped)
+        walks = [RingWalk(each, *along, dropped) for each in values]
+        if not all(walk.is_counter(role) and walk.uses for walk in walks):
+            return None
+        if len(walks) == 1 or len(dropped) == before:
+            return walks[0] if len(walks) == 1 or walks[0].joins(walks[1:]) else None
 
 
 def _outermost_loops(block: Block) -> Iterator[scf.ForOp]:
@@ -288,6 +319,7 @@ def _keep(found: RingCounters, walks: list[RingWalk], used: dict[Use, tuple[int,
         counter.group = group_of[counter.number]
         found.counters.append(counter)
         for op, by in walks[at].steps.items():
-            found.steps.setdefault(op, []).append((counter.number, by))
+            times = walks[at].sizes.get(op, 0)
+            found.steps.setdefault(op, []).append(Going(counter.number, by, times, walks[at].values.size if times else None))
         found.moving |= walks[at].moving
     found.counters.sort(key=lambda counter: counter.number)

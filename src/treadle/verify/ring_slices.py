@@ -3,9 +3,11 @@
 from collections.abc import Iterable
 
 from treadle.dialects import pipe, sync, tile
+from treadle.ir.builtin import IndexType
 from treadle.ir.core import Block, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import scf
 from treadle.ir.operands import operands_of
+from treadle.verify.signs import never_negative
 
 Use = tuple[Operation, int]
 """An operand that picks a slot or a parity."""
@@ -49,6 +51,13 @@ class RingSlice:
         self._made = made | holding
         self._ops: dict[Block, list[Operation]] = {}
 
+    def size(self) -> SSAValue | None:
+        """The one value from outside of all loops that slots go on by; None where there is none, or several."""
+        slots = set[SSAValue]().union(*self.slots.values())
+        sums = [op for op in self._made if op.name == "arith.addi" and op.results[0] in slots and not _is_size(op.results[0])]
+        found = {value for op in sums for value in operands_of(op) if _is_size(value)}
+        return found.pop() if len(found) == 1 else None
+
     def ops(self, block: Block) -> list[Operation]:
         """The operations of a block that are looked at, in order."""
         found = self._ops.get(block)
@@ -79,3 +88,14 @@ def _close(found: set[SSAValue], values: Iterable[SSAValue]) -> None:
                 work.append(owner.iter_args[at])
         elif isinstance(owner, Operation) and owner.name.startswith("arith."):
             work += operands_of(owner)
+
+
+def _is_size(value: SSAValue) -> bool:
+    """Whether a value is an index that is computed outside of all loops, and no constant."""
+    owner = value.owner
+    if not isinstance(owner, Operation) or owner.name == "arith.constant" or not owner.name.startswith("arith."):
+        return False
+    around = owner.parent_op()
+    while around is not None and not isinstance(around, scf.ForOp):
+        around = around.parent_op()
+    return around is None and isinstance(value.type, IndexType) and never_negative(value)

@@ -1,8 +1,8 @@
 """Values that are known by how far a ring's counter is: one for each count, modulo a number.
 
 A counter goes on for ever, and all that slots and parities ask is what it is modulo the slots, twice. So a value is a table over the
-counter modulo `count`; its entries are the value itself, or the value modulo something where it goes on with the counter. Such values are
-zero or more: what might make them negative is not followed.
+counter modulo `count`; its entries are the value itself, or the value modulo something where it goes on with the counter, or by a size.
+Such values are zero or more: what might make them negative is not followed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,16 +33,20 @@ def ahead(table: Table, by: int) -> Table:
 
 
 class RingValues:
-    """Works out tables of operations. `count`: the counts that are told apart."""
+    """Works out tables of operations. `count`: the counts that are told apart. `size`: a value of which is known what it is modulo that
+    many, `residue`.
+    """
 
-    def __init__(self, count: int) -> None:
-        self.count = count
+    def __init__(self, count: int, size: SSAValue | None = None, residue: int = 0) -> None:
+        self.count, self.size, self.residue = count, size, residue
         self._constants: dict[SSAValue, int | None] = {}
         self._numbers: dict[Operation, bool] = {}
 
     def of(self, value: SSAValue, known: Mapping[SSAValue, Table]) -> Table | None:
         """The table of a value; None where it is another thing than a function of the count."""
         found = known.get(value)
+        if found is None and value is self.size:
+            return (self.residue,) * self.count, self.count
         if found is None and (number := self.constant(value)) is not None:
             return (number,) * self.count, EXACT
         return found

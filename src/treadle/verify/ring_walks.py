@@ -5,6 +5,8 @@ the role's code in order; what is known holds for the count as it is at that poi
 counter goes on is known no more behind it, but for what that loop hands on.
 """
 
+from collections.abc import Sequence
+
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import scf
 from treadle.ir.operands import operands_of
@@ -29,38 +31,61 @@ class RingWalk:
     """A walk through the block of a role along the counter that begins with a loop.
 
     `cells`: what the loop carries as functions of the count (0: its own number). `uses`: what picks slots and parities; `steps`: by how
-    much the counter goes on before a loop or at the end of a block; `moving`: the loops and branches in which it does.
+    much the counter goes on before a loop or at the end of a block; `sizes`: by how many times the size besides, where it goes on by one;
+    `moving`: the loops and branches in which it does. `dropped`: what is carried, and is no function of the count; walks add to it.
     """
 
     def __init__(
-        self, values: RingValues, found: RingSlice, loop: scf.ForOp, cells: dict[int, Cell], start: int, place: tuple[int, int]
+        self,
+        values: RingValues,
+        found: RingSlice,
+        loop: scf.ForOp,
+        cells: dict[int, Cell],
+        start: int,
+        place: tuple[int, int],
+        dropped: set[Use],
     ) -> None:
         self.values, self.slice, self.loop, self.cells, self.start, self.place = values, found, loop, cells, start, place
         self._main = next(iter(cells))
-        self._dropped: set[Use] = set()
+        self._dropped = dropped
         self._is_number = self._main == 0
         self._forget()
 
     def _forget(self) -> None:
         self.uses: dict[Use, Table] = {}
         self.steps: dict[Operation, int] = {}
+        self.sizes: dict[Operation, int] = {}
         self.moving: set[Operation] = set()
         self._places: dict[Table, list[tuple[int, int]]] = {}
         for at, cell in self.cells.items():
-            for by in range(self.values.count):
+            for by in range(self.values.count if (self.loop, at) not in self._dropped else 0):
                 self._places.setdefault(ahead(cell, by), []).append((at, by))
 
     def is_counter(self, role: Block) -> bool:
         """Whether all that is carried in a role bears it out."""
         for _ in range(_MAX_TRIES):
+            self._forget()
             try:
                 self._block(role, {})
                 return True
             except _Dropped:
-                self._forget()
+                continue
             except _NoCounter:
                 return False
         return False
+
+    def joins(self, others: Sequence["RingWalk"]) -> bool:
+        """Whether this walk, where the size is 0 modulo the counts, and those where it is 1 and so on, are one, which this one is then."""
+        walks, count = [self, *others], self.values.count
+        self.uses = {use: table for use, table in self.uses.items() if all(walk.uses.get(use) == table for walk in others)}
+        for op in {op for walk in walks for op in walk.steps}:
+            by = [walk.steps.get(op, 0) for walk in walks]
+            times = (by[1] - by[0]) % count
+            if any(step != (by[0] + times * residue) % count for residue, step in enumerate(by)):
+                return False
+            self.steps[op], self.sizes[op] = by[0], times
+        self.moving = {op for walk in walks for op in walk.moving}
+        return bool(self.uses)
 
     def carried(self) -> set[int]:
         """The arguments of the loop that bear it out."""

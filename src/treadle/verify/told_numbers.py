@@ -16,7 +16,8 @@ from treadle.ir.dialects import arith, builtin, scf
 from treadle.records import Record
 from treadle.verify.linear_forms import Linear, LinearForms, add
 from treadle.verify.plain_arithmetic import Origins, in_terms_of
-from treadle.verify.program import Program, yielded
+from treadle.verify.program import Program
+from treadle.verify.value_sources import yielded
 from treadle.verify.verdict import Verdict
 
 LARGEST, LEAST = "arith.maxsi", "arith.minsi"

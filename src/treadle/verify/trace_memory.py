@@ -1,6 +1,7 @@
 """Steps that make events: accesses to memory that has to be ordered, and what orders them; and the memory and barriers they name."""
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from treadle.dialects import pipe, sync, tile
 from treadle.dialects.effects import Effect
@@ -14,6 +15,9 @@ from treadle.verify.events import Counted, Event, Node, TurnedEvent
 from treadle.verify.footprints import Footprints
 from treadle.verify.program import pointer_of
 from treadle.verify.trace_state import State, Step, Undecided
+
+if TYPE_CHECKING:
+    from treadle.verify.ring_counters import Going
 
 
 class MemorySteps:
@@ -118,14 +122,30 @@ class MemorySteps:
 
     # --- counters of rings
 
-    def count(self, op: Operation, steps: Sequence[tuple[int, int]]) -> list[Step]:
-        """Counters go on."""
-        state, nodes = self.state, list[int]()
+    def count(self, steps: "Sequence[Going]") -> list[Step]:
+        """Counters go on. The class shares what sizes that they go on by are modulo the counts."""
+        state, rings = self.state, self.state.program.rings
+        nodes: dict[tuple[int, ...], list[int]] = {}
+        sizes = list(dict.fromkeys(step.size for step in steps if step.size is not None))
+        places, modulus = [state.place(size) for size in sizes], 1 if rings is None else rings.count
 
         def run() -> None:
-            if not nodes:
-                nodes.extend([state.node(("count", *step), lambda step=step: Counted(*step)) for step in steps])
-            state.out += nodes
+            residues: list[int] = []
+            for at in places:
+                value, symbol = state.env[at], state.symbols[at]
+                if not isinstance(value, int) or value < 0:
+                    raise Undecided(state.program.kernel, "a ring goes on by a value that is not known before the kernel runs")
+                state.commit(state.reasons[at])
+                if symbol is not None:
+                    state.congruent(symbol, value, modulus)
+                residues.append(value % modulus)
+            found = nodes.get(tuple(residues))
+            if found is None:
+                of = dict(zip(sizes, residues, strict=True))
+                by = [(one.counter, (one.by + one.times * (of[one.size] if one.size is not None else 0)) % modulus) for one in steps]
+                found = [state.node(("count", *step), lambda step=step: Counted(*step)) for step in by]
+                nodes[tuple(residues)] = found
+            state.out += found
 
         return [run]
 

@@ -13,9 +13,10 @@ from treadle.ir.dialects import builtin, scf
 from treadle.records import Record
 from treadle.verify.linear_forms import Linear, LinearForms, add
 from treadle.verify.piecewise import Piece, Pieces, difference, pieces
-from treadle.verify.program import Program, yielded
+from treadle.verify.program import Program
 from treadle.verify.scalars import INDEX_BITS, constant_value, width_of
 from treadle.verify.signs import never_negative
+from treadle.verify.value_sources import yielded
 
 _SIGNED_LAST = 5
 _EQUALITIES = (0, 1)

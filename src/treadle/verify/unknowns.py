@@ -14,9 +14,10 @@ from treadle.plan.expr import parse as parse_expr
 from treadle.records import Record
 from treadle.verify.instances import instances_of
 from treadle.verify.linear_forms import LinearForms
-from treadle.verify.program import Program, is_first_axis, sources_of
+from treadle.verify.program import Program, is_first_axis
 from treadle.verify.scalars import constant_value, is_narrow, scalar_function, width_of
 from treadle.verify.turning_points import TurningPoints
+from treadle.verify.value_sources import sources_of
 
 MAX_WORKGROUPS = (1 << 31) - 1
 MAX_LISTED = 4096

@@ -82,7 +82,7 @@ TOLD = {
     "three loads": CUT,
     "a mask that moves": CUT,
     "two products": HIDDEN,
-    "single precision": HIDDEN,
+    "single precision": f"{HIDDEN}|cut into 5 stages",  # where loads stand first, their use may come behind the barrier
     "a branch with another side": "not cut into stages: its products stand in branches or loops of their own, which no border divides",
 }
 

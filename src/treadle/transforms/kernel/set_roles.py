@@ -12,6 +12,7 @@ from treadle import remarks
 from treadle.analysis.divisibility import constant_value
 from treadle.dialects import pipe, tile
 from treadle.dialects.role_plan import RolePlan, RolePlanAttr
+from treadle.dialects.stages import TURNS
 from treadle.errors import InternalError, KernelRejected
 from treadle.ir.dialects import scf
 from treadle.ir.locations import location_of
@@ -52,7 +53,11 @@ def role_plan(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[RolePlan, list[s
     cut: list[str] = []
     asked = asked_roles(kernel)
     ping_pong, workgroups = asked.ping_pong, asked.workgroups
-    reason = turns_refusal(kernel) if workgroups else "each workgroup has one tile"
+    if TURNS in kernel.attributes and threads_copies(kernel):
+        del kernel.attributes[TURNS]
+        cut.append("each workgroup has one tile: the proof of copies by threads that go on from tile to tile takes too long")
+    by_grid = int(TURNS in kernel.attributes)
+    reason = turns_refusal(kernel) if workgroups or by_grid else "each workgroup has one tile"
     if ping_pong > 1 and reason is not None:
         cut.append(f"no ping-pong: {reason}")
         ping_pong = 1
@@ -67,7 +72,7 @@ def role_plan(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[RolePlan, list[s
     producer, consumer = _registers(kernel, spec)
     in_flight = min(asked.steps_in_flight, 1)
     wanted = RolePlan(asked.num_stages, ping_pong, in_flight, producer, consumer, workgroups, deferred, cluster)
-    wanted = wanted._replace(shares_rows=int(asked.shares_rows and cluster > 1))
+    wanted = wanted._replace(by_grid=by_grid, shares_rows=int(asked.shares_rows and cluster > 1))
     if spec.register_moves is not None and splitting(kernel) is not None:
         producer, splitter, consumer = spec.register_moves.three_split
         wanted = wanted._replace(
@@ -77,7 +82,8 @@ def role_plan(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[RolePlan, list[s
     if not all(through_registers(copy, spec) for copy in threads_copies(kernel)):
         # Half of the ring is in flight, half is there: consumers never wait for a copy that was issued last.
         plan = plan._replace(fills_in_flight=plan.num_stages // 2)
-    if plan.num_stages < 2:  # the slot that a step keeps is the one that the next step waits for
+    # A step keeps its slot until the next one has begun, and copies in flight are handed over when later ones are issued.
+    if plan.num_stages < 2 + plan.fills_in_flight:
         plan = plan._replace(steps_in_flight=0)
     if plan.num_stages < wanted.num_stages:
         cut.append(_cut_back(plan.num_stages, wanted.num_stages))
@@ -168,6 +174,7 @@ class SetRolesPass(KernelPass):
             raise KernelRejected(subject, f"roles are refused: {reason}", place)
         if plan is None:
             remarks.emit("refusal", NAME, subject, reason or "", place)
+            kernel.attributes.pop(TURNS, None)  # each workgroup has a tile
             return
         for text in cut:
             remarks.emit("refusal", NAME, subject, text, place)

@@ -20,10 +20,10 @@ from treadle.ir.dialects import builtin, scf
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
-from treadle.plan.stage_partition import Partition, Work, partitions
+from treadle.plan.stage_partition import Partition, Waits, Work, partitions
 from treadle.records import dataclass
 from treadle.remarks import emit
-from treadle.transforms.kernel.kernel_ir import KernelPass, erase, insert_before, num_warps
+from treadle.transforms.kernel.kernel_ir import KernelPass, erase, insert_before, num_warps, written
 from treadle.transforms.kernel.warp_pipelines.borders import read_pipelines, refuse
 from treadle.transforms.kernel.warp_pipelines.orders import plan_slots
 from treadle.transforms.kernel.warp_pipelines.rehoming import find_homes
@@ -53,6 +53,7 @@ class SetStagesPass(KernelPass):
 
     def _cut(self, loop: scf.ForOp, kernel: tile.KernelOp, spec: TargetSpec) -> None:
         del loop.attributes[WARP_PIPELINE]
+        _load_first(loop, kernel)
         pieces = [(op, found) for op in loop.body.block.ops if (found := work_of(op, spec)) is not None]
         work = [found for _, found in pieces]
         groups = [count for count in GROUPS if num_warps(kernel) % count == 0 and num_warps(kernel) // count >= spec.matrix_units]
@@ -62,7 +63,8 @@ class SetStagesPass(KernelPass):
             reason = f"{num_warps(kernel)} warps make no groups that all matrix units have a warp of"
         elif not any(piece.unit == "matrix" for piece in work) and any(isinstance(op, tile.ContractOp) for op in loop.body.walk()):
             reason = "its products stand in branches or loops of their own, which no border divides"
-        for found in partitions(work, groups, GAPS, MEETING_CLOCKS)[:MOST_TRIES]:
+        waits = Waits(_uses([op for op, _ in pieces]), spec.rates.streaming.latency_clocks)
+        for found in partitions(work, groups, GAPS, MEETING_CLOCKS, waits)[:MOST_TRIES]:
             marks = _mark(loop, [pieces[n][0] for n in found.begins], found, work)
             try:
                 for pipeline in [each for each in read_pipelines(kernel) if each.loop is loop]:
@@ -80,6 +82,50 @@ class SetStagesPass(KernelPass):
 def _asks(loop: scf.ForOp) -> bool:
     asked = loop.attributes.get(WARP_PIPELINE)
     return isinstance(asked, builtin.DictionaryAttr) and AUTO in asked.data
+
+
+def _load_first(loop: scf.ForOp, kernel: tile.KernelOp) -> None:
+    """Move loads from arrays that the kernel does not write to the front of an iteration: a stage of their own may end before their use."""
+    changed, block = written(kernel), loop.body.block
+    for load in [op for op in block.ops if isinstance(op, tile.LoadOp)]:
+        view = load.view.owner
+        needed = _index_math(load, loop)
+        if needed is None or not isinstance(view, tile.ViewOp) or view.pointer in changed:
+            continue
+        anchor = next(op for op in block.ops if not isinstance(op, tile.LoadOp) and _does_work(op))
+        for op in (*needed, load):
+            if anchor.is_before_in_block(op):
+                op.detach()
+                block.insert_op_before(op, anchor)
+
+
+def _does_work(op: Operation) -> bool:
+    """Whether an operation does more than arithmetic on numbers."""
+    return not op.name.startswith("arith.") or any(is_tile(result) for result in op.results)
+
+
+def _index_math(load: tile.LoadOp, loop: scf.ForOp) -> list[Operation] | None:
+    """The arithmetic in a loop that tells where a load reads, in order; None where it is more than arithmetic on numbers."""
+    needed: set[Operation] = set()
+    pending = [value.owner for value in load.operands]
+    while pending:
+        op = pending.pop()
+        if isinstance(op, Operation) and op.parent is loop.body.block and op not in needed:
+            if _does_work(op):
+                return None
+            needed.add(op)
+            pending += [value.owner for value in op.operands]
+    return [op for op in loop.body.block.ops if op in needed]
+
+
+def _uses(pieces: Sequence[Operation]) -> tuple[tuple[int, int], ...]:
+    """The pieces that load into registers, each with the first that uses it."""
+    found: list[tuple[int, int]] = []
+    for at, op in enumerate(pieces):
+        if isinstance(op, tile.LoadOp | tile.GatherOp):
+            users = [pieces.index(use.operation) for use in op.results[0].uses if use.operation in pieces]
+            found += [(at, min(users))] if users else []
+    return tuple(found)
 
 
 def work_of(op: Operation, spec: TargetSpec) -> Work | None:

@@ -57,7 +57,7 @@ class CopyRing:
         if self.is_in_loop:
             return plan.num_stages
         # One a tile: the next tile's is brought under this one. Several: what is read before has room again.
-        most = 2 * self.slots_a_block if plan.workgroups else self.slots_a_block
+        most = 2 * self.slots_a_block if plan.takes_turns else self.slots_a_block
         return min(plan.epilogue_slots, most) if self.in_turn else most
 
 

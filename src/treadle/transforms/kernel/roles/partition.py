@@ -23,6 +23,7 @@ from treadle.transforms.kernel.roles.copy_rings import CopyRing, block_lies_in, 
 from treadle.transforms.kernel.roles.frame import clone, slot_of, stacked, start_of_role, static_steps, step_count
 from treadle.transforms.kernel.roles.parts import dealt_out, depends_on_group, is_index_math, part_axis
 from treadle.transforms.kernel.roles.splitting import splitting
+from treadle.transforms.kernel.roles.tile_turns import takers, tile_loop
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder, builder_at_end
 
 Role = Literal["producer", "splitter", "consumer"]
@@ -41,6 +42,7 @@ class Partition:
 
     def __init__(self, kernel: tile.KernelOp, plan: RolePlan, symbols: dict[str, SSAValue]) -> None:
         self.plan, self.groups, self.symbols = plan, kernel.group_count(), symbols
+        self.takers = takers(kernel, plan)
         self.rings = copy_rings(kernel)
         self.fixed, self.body, self.allocs = dealt_out(kernel)
         self.split = splitting(kernel) if plan.split_slots else None
@@ -83,23 +85,23 @@ class Partition:
         """One role: its tile, or the loop over its tiles; `consumer`: the set of consumers, None for the others."""
         block = Block()
         index, known, group = self.start(block, consumer)
-        first, workgroups = index.insert(tile.ProgramIdOp(0)), self.plan.workgroups
+        first = index.insert(tile.ProgramIdOp(0))
         sets, turn = (self.plan.ping_pong, consumer) if consumer is not None else (1, 0)
         slots = {ring: index.constant(0) for ring in self.rings}
-        if not workgroups:
+        if self.takers is None:
             for ring in self.rings:  # a number of this block, whatever constants are
                 slots[ring] = index.insert(pipe.AdvanceOp(slots[ring], index.constant(0), self.depth(ring)))
             self._tile(index, known, first, group, slots, role=role)
             block.add_op(pipe.EndRoleOp())
             return Region(block)
         steps = {ring: self._steps(index, ring, known) for ring in self.rings} if sets > 1 else {}
-        slots = {ring: self._skipped(index, ring, slot, steps, turn) for ring, slot in slots.items()}
+        slots = self._skipped_first(index, slots, steps, turn)
+        loop = tile_loop(index, first, tiles, self.takers, sets, turn)
         body = Block(arg_types=[IndexType()] * (1 + len(slots)))
         inside, here = builder_at_end(body, self.symbols), Slots(zip(self.rings, body.args[1:], strict=True))
-        self._tile(inside, known, body.args[0], group, here, role=role)
+        self._tile(inside, known, loop.tile(inside, body.args[0]), group, here, role=role)
         body.add_op(scf.YieldOp(*(self._skipped(inside, ring, here[ring], steps, sets - 1) for ring in self.rings)))
-        begin, step = index.add(first, index.constant(turn * workgroups)), index.constant(sets * workgroups)
-        index.builder.insert(scf.ForOp(begin, index.expression(tiles), step, [slots[ring] for ring in self.rings], body))
+        index.builder.insert(scf.ForOp(loop.low, loop.high, loop.step, [slots[ring] for ring in self.rings], body))
         block.add_op(pipe.EndRoleOp())
         return Region(block)
 
@@ -115,6 +117,19 @@ class Partition:
         for _ in range(tiles):
             slot = index.insert(pipe.AdvanceOp(slot, steps[ring], self.depth(ring)))
         return slot
+
+    def _skipped_first(self, index: IndexBuilder, slots: Slots, steps: dict[CopyRing, SSAValue], turn: int) -> Slots:
+        """The slots behind the first tiles of other sets. Those that go on by a size do so in a loop: the proof follows a counter from the
+        loop on that it begins with, as a constant.
+        """
+        if not turn or all(index.static(count) is not None for count in steps.values()):
+            return {ring: self._skipped(index, ring, slot, steps, turn) for ring, slot in slots.items()}
+        body = Block(arg_types=[IndexType()] * (1 + len(slots)))
+        inside = builder_at_end(body, self.symbols)
+        body.add_op(scf.YieldOp(*(self._skipped(inside, ring, slot, steps, 1) for ring, slot in zip(slots, body.args[1:], strict=True))))
+        skip = scf.ForOp(index.constant(0), index.constant(turn), index.constant(1), list(slots.values()), body)
+        index.builder.insert(skip)
+        return dict(zip(slots, skip.results, strict=True))
 
     def _tile(self, index: IndexBuilder, known: Values, place: SSAValue, group: SSAValue, slots: Slots, *, role: Role) -> None:
         groups = [group] if role == "consumer" else [index.constant(number) for number in range(self.groups)]
@@ -190,12 +205,42 @@ class Partition:
             index.builder.insert(made)
 
     def _loop(self, op: scf.ForOp, maps: Maps, index: IndexBuilder, place: SSAValue, slots: Slots, *, role: Role) -> None:
-        old, mapping = op.body.block, maps[0][1]
-        rings = [ring for ring in self.rings if block_lies_in(ring.block, old)]
+        mapping = maps[0][1]
         may_overlap = role == "consumer" and self.split is None and self.plan.steps_in_flight > 0
         if may_overlap and (chain := chain_of(op)) is not None:
             mapping.update(zip(op.results, self._chained(op, chain, maps, index, place, slots), strict=True))
             return
+        may_run = role == "consumer" and self.plan.steps_in_flight > 0 and may_run_ahead(op)
+        bounds = [mapping.get(value, value) for value in (op.lb, op.ub, op.step)]
+        if may_run and not max(static_steps(index, bounds), _least_steps(op)):
+            mapping.update(zip(op.results, self._where_it_runs(op, maps, index, place, slots), strict=True))
+            return
+        self._steps_of(op, maps, index, place, slots, role=role, runs_ahead=may_run)
+
+    def _where_it_runs(self, op: scf.ForOp, maps: Maps, index: IndexBuilder, place: SSAValue, slots: Slots) -> Sequence[SSAValue]:
+        """The results of a loop whose steps run under one another, which may make no step."""
+        known = maps[0][1]
+        low, high = (known.get(value, value) for value in (op.lb, op.ub))
+        rings = [ring for ring in self.rings if block_lies_in(ring.block, op.body.block)]
+        yes, no, inner = Block(), Block(), dict(known)
+        inside = builder_at_end(yes, self.symbols)
+        # A slot's number is one of the block that waits for it.
+        here = {**slots, **{r: inside.insert(pipe.AdvanceOp(slots[r], inside.constant(0), self.depth(r))) for r in rings}}
+        self._steps_of(op, [(maps[0][0], inner)], inside, place, here, role="consumer", runs_ahead=True)
+        yes.add_op(scf.YieldOp(*(inner[result] for result in op.results), *(here[ring] for ring in rings)))
+        no.add_op(scf.YieldOp(*(known.get(value, value) for value in op.iter_args), *(slots[ring] for ring in rings)))
+        runs = index.insert(arith.CmpiOp(low, high, "slt"))
+        branch = scf.IfOp(runs, [value.type for value in (*op.iter_args, *(slots[ring] for ring in rings))], Region(yes), Region(no))
+        index.builder.insert(branch)
+        slots.update(zip(rings, branch.results[len(op.results) :], strict=True))
+        return branch.results[: len(op.results)]
+
+    def _steps_of(
+        self, op: scf.ForOp, maps: Maps, index: IndexBuilder, place: SSAValue, slots: Slots, *, role: Role, runs_ahead: bool
+    ) -> None:
+        """A loop; one that `runs_ahead` makes a step at least, and its first one stands in front of it."""
+        old, mapping = op.body.block, maps[0][1]
+        rings = [ring for ring in self.rings if block_lies_in(ring.block, old)]
         low, high, step = (mapping.get(value, value) for value in (op.lb, op.ub, op.step))
         initial = [mapping.get(value, value) for value in op.iter_args] if role == "consumer" else []
 
@@ -206,8 +251,6 @@ class Partition:
             ends = old.last_op.operands if isinstance(old.last_op, scf.YieldOp) and role == "consumer" else ()
             return [inner[0][1].get(value, value) for value in ends]
 
-        may_run = role == "consumer" and self.plan.steps_in_flight > 0 and may_run_ahead(op)
-        runs_ahead = may_run and max(static_steps(index, (low, high, step)), _least_steps(op)) > 0
         if runs_ahead:
             initial, low = iteration(index, low, initial, slots), index.add(low, step)
         body = Block(arg_types=[IndexType(), *(value.type for value in initial), *[IndexType()] * len(rings)])

@@ -2,6 +2,7 @@
 
 from treadle.dialects import pipe, tile
 from treadle.dialects.role_plan import RolePlan
+from treadle.dialects.stages import TURNS
 from treadle.errors import InternalError
 from treadle.ir.builtin import IntegerAttr
 from treadle.ir.core import Block, Builder, InsertPoint, Region, SSAValue
@@ -20,7 +21,7 @@ from treadle.transforms.kernel.tiling.index_math import IndexBuilder, delineariz
 
 def rebuild_as_roles(kernel: tile.KernelOp, spec: TargetSpec, plan: RolePlan) -> None:
     """Replace a kernel's body."""
-    if plan.workgroups:
+    if plan.takes_turns:
         _number_tiles(kernel)
     _hoist_buffers(kernel)
     first, *others = kernel.grid_text()
@@ -57,7 +58,8 @@ def rebuild_as_roles(kernel: tile.KernelOp, spec: TargetSpec, plan: RolePlan) ->
     kernel.properties.pop("groups", None)
     if plan.cluster > 1:
         kernel.properties["cluster"] = IntegerAttr(plan.cluster, kernel.num_warps.type)
-    kernel.set_grid([str(minimum(tiles, constant(plan.workgroups)) if plan.workgroups else tiles), *others])
+    kernel.set_grid([str(tiles if partition.takers is None else minimum(tiles, partition.takers)), *others])
+    kernel.attributes.pop(TURNS, None)
 
 
 def _hoist_buffers(kernel: tile.KernelOp) -> None:

@@ -7,7 +7,9 @@ slot waits until it is full, and owes it to who fills it from the last access on
 many steps later as the loop says (`late_fills.py`).
 """
 
+from collections.abc import Callable
 from dataclasses import field, replace
+from functools import partial
 
 from treadle.analysis.synchronisation.hand_overs import HandOver, Visit, hand_overs
 from treadle.analysis.synchronisation.operations import is_arithmetic, is_idle, is_matrix
@@ -267,12 +269,30 @@ def _order_turn(roles: pipe.RolesOp, turn: _Turn, stretches: dict[int, Block | N
         first, last = turn.ends[role]
         while isinstance(first.prev_op, sync.WaitPhaseOp | sync.MbarrierSlotOp):
             first = first.prev_op
-        while isinstance(last.next_op, sync.MbarrierSlotOp):
-            last = last.next_op
         parity = _turn_parity(block, places, first, starts=number == 0)
-        mine, following = (_slot_of(barriers, at) for at in (number, (number + 1) % len(turns)))
+        mine = _slot_of(barriers, number)
         insert_before(first, *mine, sync.WaitPhaseOp(mine[-1].results[0], parity))
-        insert_after(last, *following, sync.ArriveOp(following[-1].results[0]))
+        for hand_on in _behind_waits(last):
+            following = _slot_of(barriers, (number + 1) % len(turns))
+            hand_on(*following, sync.ArriveOp(following[-1].results[0]))
+
+
+def _behind_waits(last: Operation) -> list[Callable[..., None]]:
+    """What inserts behind the last operation of a turn; where that is a conditional, on each way behind the last wait of it: what its
+    instructions compute may still be in flight.
+    """
+    if isinstance(last, scf.IfOp) and all(region.blocks for region in last.regions):
+        return [insert for region in last.regions for insert in _behind_waits_in(region.block)]
+    while isinstance(last.next_op, sync.MbarrierSlotOp):
+        last = last.next_op
+    return [partial(insert_after, last)]
+
+
+def _behind_waits_in(block: Block) -> list[Callable[..., None]]:
+    waits = [op for op in block.ops if any(isinstance(inner, sync.WaitPhaseOp) for inner in op.walk())]
+    if waits:
+        return _behind_waits(waits[-1])
+    return [partial(insert_before, block.last_op)] if block.last_op is not None else []
 
 
 def _slot_of(barriers: sync.MbarrierAllocOp, number: int) -> tuple[Operation, Operation]:

@@ -10,7 +10,7 @@ from treadle.analysis.synchronisation.operations import refused
 from treadle.dialects import pipe
 from treadle.ir.core import BlockArgument, Builder, InsertPoint, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
-from treadle.transforms.kernel.carried_values import also_yield, with_iteration_argument
+from treadle.transforms.kernel.carried_values import also_yield, carried_through, with_iteration_argument
 from treadle.transforms.kernel.kernel_ir import erase
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
 
@@ -21,6 +21,7 @@ class RingPlaces:
     def __init__(self) -> None:
         self._parities: dict[SSAValue, SSAValue] = {}
         self._replaced: dict[Operation, Operation] = {}
+        self._behind: dict[pipe.AdvanceOp, SSAValue] = {}
 
     def current(self, op: Operation) -> Operation:
         """An operation, or the wider loop that stands for it by now."""
@@ -46,6 +47,8 @@ class RingPlaces:
                 carried = self.parity(argument, slots, user)
                 loop = argument.block.parent_op()  # a wider one than `op` by now
                 return loop.results[carried.index - 1] if isinstance(loop, scf.ForOp) and isinstance(carried, BlockArgument) else carried
+            case scf.IfOp():
+                return self._either_way(op, op.results.index(slot), slots, user)
             case arith.ConstantOp() if isinstance(op.value, builtin.IntegerAttr):
                 found = _behind(op).insert(arith.ConstantOp(builtin.IntegerAttr(op.value.value.data // slots % 2, builtin.i32)))
             case pipe.AdvanceOp():
@@ -78,10 +81,19 @@ class RingPlaces:
         also_yield(block, self.parity(yielded(block)[slot.index - 1], slots, user))
         return carried
 
+    def _either_way(self, op: scf.IfOp, at: int, slots: int, user: Operation) -> SSAValue:
+        """The parity of a number that a conditional gives, as one more of its results."""
+        ends = [self.parity(yielded(region.block)[at], slots, user) for region in op.regions]
+        found = iter(ends)
+        wider = self._replaced[op] = carried_through(self.current(op), ends[0], lambda block, value: next(found))
+        self._parities[wider.results[at]] = wider.results[-1]
+        return wider.results[-1]
+
     def _advanced(self, op: pipe.AdvanceOp, parity: SSAValue) -> SSAValue:
-        slot, following = _expand(op, parity)
-        self._parities[slot] = following
-        return following
+        if op not in self._behind:  # what a loop around it carries may have asked for it meanwhile
+            slot, following = _expand(op, parity)
+            self._parities[slot] = self._behind[op] = following
+        return self._behind[op]
 
 
 def _behind(op: Operation) -> IndexBuilder:

@@ -1,0 +1,90 @@
+"""Tiles that sets of warps take in turn: rings that go on by a size, stores of tiles by rounds; right ones proven, wrong ones not."""
+
+from collections.abc import Callable
+
+import pytest
+from language.persistent_products import SMALL, lowered, plain
+
+from treadle.dialects import pipe, tile
+from treadle.ir.core import Operation
+from treadle.ir.dialects import arith, builtin, scf
+from treadle.verify.check import prove
+from treadle.verify.program import Program
+from treadle.verify.stores_apart import ASSUMED, stores_apart
+
+
+def ping_pong() -> tile.KernelOp:
+    return lowered(plain, 304, 304, 304, stages=2, GROUPS=2, **SMALL)[0]
+
+
+def sizes_of(kernel: tile.KernelOp) -> list[Operation]:
+    """The sums by which slots go on behind the tiles of the other set."""
+    rings = Program(kernel).rings
+    assert rings is not None
+    return [use.operation for size in rings.sizes() for use in size.uses if use.operation.name == "arith.addi"]
+
+
+def changed_by(op: Operation, at: int, number: int) -> None:
+    """Let an operand be more by a number."""
+    block, more = op.parent, arith.ConstantOp(builtin.IntegerAttr(number, builtin.IndexType()))
+    total = arith.AddiOp(op.operands[at], more.result)
+    assert block is not None
+    block.insert_ops_before([more, total], op)
+    op.operands[at] = total.result
+
+
+def test_counters_that_go_on_by_a_size() -> None:
+    """Each consumer's goes on by the steps of the other's tile; the proof needs few classes."""
+    kernel = ping_pong()
+    rings = Program(kernel).rings
+    assert rings is not None
+    assert len(rings.counters) == 3
+    assert len(rings.sizes()) == 2
+    assert {step.times for steps in rings.steps.values() for step in steps} == {0, 1}
+    verdict = prove(kernel, effort=16)
+    assert verdict.is_proven
+    assert verdict.classes < 250
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_slots_that_go_on_too_far(number: int) -> None:
+    kernel = ping_pong()
+    (op, *_) = sizes_of(kernel)
+    changed_by(op, 1, number)
+    assert not prove(kernel).is_proven
+
+
+def consumers(kernel: tile.KernelOp) -> list[scf.ForOp]:
+    """The loops over tiles of both sets."""
+    (roles,) = (op for op in kernel.walk() if isinstance(op, pipe.RolesOp))
+    return [next(op for op in role.block.ops if isinstance(op, scf.ForOp) and op.walk() and _stores(op)) for role in roles.roles[1:]]
+
+
+def _stores(loop: scf.ForOp) -> bool:
+    return any(isinstance(op, tile.CopyOutOp) for op in loop.walk())
+
+
+def same_tiles(kernel: tile.KernelOp) -> None:
+    one, other = consumers(kernel)
+    other.operands[0] = one.lb
+
+
+def every_tile(kernel: tile.KernelOp) -> None:
+    for loop in consumers(kernel):
+        one = arith.ConstantOp(builtin.IntegerAttr(1, builtin.IndexType()))
+        assert loop.parent is not None
+        loop.parent.insert_op_before(one, loop)
+        loop.operands[2] = one.result
+
+
+@pytest.mark.parametrize("change", [same_tiles, every_tile])
+def test_sets_that_store_the_same_tiles(change: Callable[[tile.KernelOp], None]) -> None:
+    """What is known of tiles by rounds tells the sets' tiles apart, and no more than that."""
+    right = ping_pong()
+    known = stores_apart(Program(right, stores=True))
+    assert known is not None
+    assert all(why != ASSUMED for _, why in known)
+    wrong = ping_pong()
+    change(wrong)
+    found = stores_apart(Program(wrong, stores=True))
+    assert found is None or any(why == ASSUMED for _, why in found)
