@@ -13,7 +13,7 @@ where the other operand is contiguous along n.
 """
 UNEVEN_RASTERS = (1, 3, 7)
 """The same of clusters along n: no whole clusters (see `shared_operand`)."""
-FEWEST_LEFT = 2
+MOST_WHOLE_GROUPS = 2
 """So many whole groups of rows at most before a row that would be walked alone: of more tiles its own are a small part."""
 
 
@@ -53,7 +53,7 @@ def raster(tile: Tile, shape: ContractionShape, spec: TargetSpec, rasters: Seque
         footprint = shape.operand_rows(together * tile.rows, -(-spec.compute_units // together) * tile.n)
         if footprint < least:
             best, least = rows, footprint
-    is_alone = best > 1 and count_m % best == 1 and count_m // best <= FEWEST_LEFT
+    is_alone = best > 1 and count_m % best == 1 and count_m // best <= MOST_WHOLE_GROUPS
     return best + 1 if is_alone and rasters is RASTERS else best
 
 
