@@ -154,3 +154,64 @@ def test_what_norms_read_is_computed_in_their_kernels() -> None:
     alone = library.replaced(regions(relu_of_product, *given[:2])[0])
     assert alone.following_seconds(spec) > 1e-6 * library.BEHIND_US
     assert library.replaced(regions(normed, *given)[0]).following_seconds(spec) < 1e-7
+
+
+def silu_slope(x: Any) -> Any:
+    share = torch.sigmoid(x.float())
+    return share * (1 + x.float() * (1 - share))
+
+
+def test_what_is_computed_for_a_region_alone_joins_it() -> None:
+    """The slope of an activation, in f32 from 16 bits, is not stored for the product of gradients that it scales."""
+
+    def function(gradient: Any, weights: Any, before: Any) -> Any:
+        slope = silu_slope(before)
+        return ((gradient @ weights).view(2, 4, 32).float() * slope).bfloat16()
+
+    with FakeTensorMode():
+        given = [torch.empty(shape, dtype=torch.bfloat16) for shape in ((8, 16), (16, 32), (2, 4, 32))]
+        (region,) = find(make_fx(function, decomposition_table=select_decomp_table())(*given).graph)
+    assert {node.meta["val"].dtype for node in operands(region)} == {torch.bfloat16}
+
+
+def test_what_others_read_or_has_wide_sources_stays_outside() -> None:
+    """What is stored for others in any case is read; and one narrow array is less to read than all that it was computed from."""
+
+    def shared(x: Any, w: Any, y: Any) -> Any:
+        slope = silu_slope(y)
+        return (x @ w).float() * slope, slope + 1
+
+    def wide(x: Any, w: Any, *sources: Any) -> Any:
+        return (x @ w) + (sources[0] + sources[1] * sources[2]).bfloat16()
+
+    def square(x: Any, y: Any) -> Any:
+        return torch.relu((x + y) @ x.t())
+
+    for function, shapes in ((shared, [(8, 16), (16, 32), (8, 32)]), (square, [(16, 16), (16, 16)])):
+        with FakeTensorMode():
+            graph = make_fx(function)(*(torch.empty(shape, dtype=torch.bfloat16) for shape in shapes)).graph
+        (region,) = find(graph)
+        assert not {"sigmoid", "add"} & {node.name for node in region.nodes}
+    with FakeTensorMode():
+        given = [torch.empty(8, 16), torch.empty(16, 32), *(torch.empty(8, 32) for _ in range(3))]
+        (region,) = find(make_fx(wide)(given[0].bfloat16(), given[1].bfloat16(), *given[2:]).graph)
+    assert "mul" not in {node.name for node in region.nodes}
+
+
+@pytest.mark.parametrize("activation", ["silu", "gelu"])
+def test_gradients_through_activations_are_right(activation: str) -> None:
+    """With the slope computed in the region, behind a view of the product, against float64."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    layers = torch.nn.Sequential(
+        torch.nn.Linear(24, 40), getattr(torch.nn, {"silu": "SiLU", "gelu": "GELU"}[activation])(), torch.nn.Linear(40, 8)
+    )
+    compiled = torch.compile(layers, backend="treadle", options={"treadle.target": "sim", "treadle.rest": "eager"})
+    x = torch.randn(3, 5, 24)
+    compiled(x).square().sum().backward()
+    found = [parameter.grad.clone() for parameter in layers.parameters()]
+    exact = layers.double()
+    exact.zero_grad()
+    exact(x.double()).square().sum().backward()
+    for got, parameter in zip(found, exact.parameters(), strict=True):
+        torch.testing.assert_close(got.double(), parameter.grad, rtol=1e-5, atol=1e-5)

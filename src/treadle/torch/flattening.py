@@ -26,12 +26,14 @@ def flatten(graph: fx.Graph, region: Region) -> Region:
     views: dict[fx.Node, fx.Node | None] = {region.anchor: None}
     behind = region.nodes[-1].next
     made: list[fx.Node] = [region.anchor]
-    for node in region.nodes[1:]:
-        source = next(given for given in node.all_input_nodes if given in inside)
-        views[node] = node if name_of(node.target) in VIEWS else views[source]
+    others = [node for node in region.nodes if node is not region.anchor]
+    for node in others:
+        sources = [given for given in node.all_input_nodes if given in views]
         if name_of(node.target) in VIEWS:
-            flat[node] = flat[source]
+            views[node], flat[node] = node, flat[sources[0]]
             continue
+        if sources:  # else its elements hang on the product's by the nodes behind it alone, and it is no result
+            views[node] = views[sources[0]]
         with graph.inserting_before(behind):
             fitted = {g: flat[g] if g in inside else _fitted(graph, g, node, shape) for g in node.all_input_nodes}
             flat[node] = graph.node_copy(node, fitted.__getitem__)
@@ -39,7 +41,7 @@ def flatten(graph: fx.Graph, region: Region) -> Region:
         made.append(flat[node])
     for node in region.results:
         _show(graph, behind, node, flat[node], views[node], inside)
-    for node in reversed(region.nodes[1:]):
+    for node in reversed(others):
         graph.erase_node(node)
     outside = [node for node in made if any(user not in made for user in node.users)]
     return Region(region.anchor, tuple(made), tuple(outside))

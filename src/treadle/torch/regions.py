@@ -1,8 +1,10 @@
 """Which nodes of a graph go to the compiler together: a matrix product or a convolution, and what follows it alone, element by element.
 
 A region begins at its anchor: casts and norms of the operands stay in the kernels before it. It grows forward, from one value to the next
-that everything in between leads to, so that it never lies on both sides of a node that stays outside. Views at its borders stay outside,
-but for permutations of operands, which cost a matrix product nothing.
+that everything in between leads to, so that it never lies on both sides of a node that stays outside. What is computed element by element
+for such nodes alone joins them (the slope of an activation behind the gradient of its layer), where the arrays that are then read are no
+longer than those that need not be stored. Views at its borders stay outside, but for permutations of operands, which cost a matrix product
+nothing.
 """
 
 import heapq
@@ -70,6 +72,9 @@ def find(graph: fx.Graph) -> list[Region]:
             region = _region(node, order, taken)
             taken.update(region.nodes)
             regions.append(region)
+    for number, region in enumerate(regions):
+        regions[number] = _with_producers(region, order, taken)
+        taken.update(regions[number].nodes)
     return regions
 
 
@@ -110,6 +115,31 @@ def _next(
                 met.add(user)
                 heapq.heappush(pending, (order[user], user))
     return None
+
+
+def _with_producers(region: Region, order: Mapping[fx.Node, int], taken: Collection[fx.Node]) -> Region:
+    """A region with what is computed for its nodes alone. It reads no node that depends on its results, with or without these."""
+    if name_of(region.anchor.target) == GRADIENTS:
+        return region
+    inside = set(region.nodes)
+    pending = [given for node in region.nodes if node is not region.anchor for given in node.all_input_nodes]
+    while pending:
+        node = pending.pop()
+        if node in inside or node in taken or not all(user in inside and user is not region.anchor for user in node.users):
+            continue
+        if node.op == "call_function" and name_of(node.target) not in VIEWS and _may_join(node, region.anchor, inside):
+            inside.add(node)
+            pending.extend(node.all_input_nodes)
+    grown = Region(region.anchor, tuple(sorted(inside, key=lambda node: order[node])), region.results)
+    before, after = set(operands(region)), set(operands(grown))
+    return grown if _width(after - before, region.anchor) <= 2 * _width(before - after, region.anchor) else region
+
+
+def _width(nodes: Iterable[fx.Node], anchor: fx.Node) -> int:
+    """Bytes that these nodes have for an element of the anchor's; what repeats along it counts as nothing."""
+    count = product(list(shape_of(_value(anchor))))
+    values = [value for node in nodes for value in values_of(node)]
+    return sum(value.dtype.itemsize for value in values if same(product(list(shape_of(value))), count))
 
 
 def _value(node: fx.Node) -> Any:
