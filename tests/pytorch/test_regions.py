@@ -215,3 +215,20 @@ def test_gradients_through_activations_are_right(activation: str) -> None:
     exact(x.double()).square().sum().backward()
     for got, parameter in zip(found, exact.parameters(), strict=True):
         torch.testing.assert_close(got.double(), parameter.grad, rtol=1e-5, atol=1e-5)
+
+
+def test_arrays_whose_rows_are_put_further_apart() -> None:
+    """As Inductor does on GPUs where rows are long and odd: two regions read one such array through views."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    norm, gate, up = torch.nn.LayerNorm(54), torch.nn.Linear(54, 30, bias=False), torch.nn.Linear(54, 30, bias=False)
+    x = torch.randn(1, 5, 54)
+
+    def function(x: Any) -> Any:
+        normed = norm(x)
+        return torch.nn.functional.silu(gate(normed)) * up(normed)
+
+    patches = {"disable_padding_cpu": False, "padding_stride_threshold": 16, "force_disable_caches": True}
+    with torch.no_grad(), import_module("torch._inductor.config").patch(patches):
+        found = torch.compile(function, backend="treadle", options={"treadle.target": "sim"}, dynamic=False)(x)
+        torch.testing.assert_close(found, function(x))

@@ -5,7 +5,9 @@ PyTorch lacks what is used here, or makes C++ of its graphs, regions are called 
 strides has a function of its own, which looks at addresses alone: what else Inductor's kernels rely on is checked where a graph begins.
 """
 
+from collections.abc import Sequence
 from contextlib import suppress
+from math import prod
 from typing import Any
 
 from torch._inductor import ir, lowering
@@ -71,14 +73,43 @@ def _is_number(size: Any) -> bool:
     return isinstance(size, int) or bool(size.is_Integer)
 
 
-def _lowered(*args: Any, **kwargs: Any) -> Any:
-    """The results of a call, as Inductor has them: on a GPU they are aligned as PyTorch's memory is, whatever the arguments are."""
-    results = RegionKernel.create(REGION, *args, **kwargs)
+def _lowered(tensors: list[Any], name: str) -> Any:
+    """The results of a call, as Inductor has them: on a GPU they are aligned as PyTorch's memory is, whatever the arguments are.
+
+    The tensors are laid out as PyTorch has them: programs are compiled for that, and Inductor may put rows of its own arrays further apart.
+    """
+    nodes: Any = V.graph.current_node.args[0]
+    exact = [_laid_out(tensor, node.meta["val"].stride()) for tensor, node in zip(tensors, nodes, strict=True)]
+    results = RegionKernel.create(REGION, exact, name)
     if all(result.get_device().type == "cuda" for result in results):
         V.graph.unaligned_buffers.difference_update(result.get_name() for result in results)
     for result in results:  # a program's results are what it was compiled for, and asking takes as long as a guard of its arguments
         result.skip_size_stride_alignment_checks = True
     return pytree.tree_map(_wrapped, results)
+
+
+def _laid_out(tensor: Any, strides: Sequence[Any]) -> Any:
+    """A tensor with these strides. PyTorch 2.11 views an array whose layout is open as if its rows were put further apart, and keeps the
+    view where they are not: such an array is laid out densely, and viewed again.
+    """
+    view = tensor.data
+    if not isinstance(view, ir.ReinterpretView) or not _reaches_beyond(view):
+        return ir.ExternKernel.require_exact_strides(tensor, strides)
+    dense = ir.FlexibleLayout.contiguous_strides
+    if isinstance(view.data.get_layout(), ir.FlexibleLayout):
+        view.data.data.freeze_layout_with_exact_strides(dense(view.data.get_size()))
+    layout = ir.FixedLayout(view.get_device(), view.get_dtype(), view.get_size(), dense(view.get_size()))
+    return ir.ExternKernel.require_exact_strides(ir.TensorBox(ir.ReinterpretView(data=view.data, layout=layout)), strides)
+
+
+def _reaches_beyond(view: Any) -> bool:
+    """Whether a view of a whole array, row by row, takes more than the array does where that is dense, as it is or may become."""
+    array = view.data.get_layout()
+    sizes, own = list(view.get_size()), list(array.size)
+    if not all(map(_is_number, (*sizes, *own, *view.get_stride(), view.layout.offset))) or prod(sizes) != prod(own):
+        return False
+    is_dense = isinstance(array, ir.FlexibleLayout) or list(array.stride) == list(ir.FlexibleLayout.contiguous_strides(own))
+    return is_dense and 1 + sum((size - 1) * stride for size, stride in zip(sizes, view.get_stride(), strict=True)) > prod(own)
 
 
 def _wrapped(value: Any) -> Any:
