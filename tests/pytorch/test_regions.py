@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed; `make tes
 
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
+from treadle.torch.padded import pad_before_permutations  # noqa: E402
 from treadle.torch.region_calls import REGION  # noqa: E402
 from treadle.torch.regions import Region, find, operands  # noqa: E402
 from treadle.torch.settings import Settings  # noqa: E402
@@ -232,3 +233,35 @@ def test_arrays_whose_rows_are_put_further_apart() -> None:
     with torch.no_grad(), import_module("torch._inductor.config").patch(patches):
         found = torch.compile(function, backend="treadle", options={"treadle.target": "sim"}, dynamic=False)(x)
         torch.testing.assert_close(found, function(x))
+
+
+def test_padded_weights_lie_as_the_weights_do() -> None:
+    """Inductor pads what is permuted: the other way round the padded array is no copy in another order."""
+
+    def function(x: Any, weight: Any) -> Any:
+        pad = torch.nn.functional.pad
+        return pad(x, (0, 3)) @ pad(weight.t(), (0, 5, 0, 3))
+
+    given = torch.randn(8, 61), torch.randn(187, 61)
+    graph = make_fx(function)(*given)
+    pad_before_permutations(graph.graph)
+    graph.recompile()
+    torch.testing.assert_close(graph(*given), function(*given))
+    (region,) = find(graph.graph)
+    assert [tuple(node.meta["val"].shape) for node in operands(region)] == [(8, 64), (192, 64)]
+
+
+@pytest.mark.parametrize("order", [(1, 2, 0), (2, 0, 1), (0, 2, 1)])
+def test_padded_permutations_of_three_dimensions(order: tuple[int, int, int]) -> None:
+    """Amounts of the last dimensions alone, before and behind, and two permutations."""
+
+    def function(x: Any, y: Any) -> Any:
+        return torch.bmm(x, torch.nn.functional.pad(y.permute(order).transpose(0, 2), (1, 2, 0, 3)))
+
+    y = torch.randn(4, 4, 4)
+    graph = make_fx(function)(torch.randn(4, 5, 7), y)
+    pad_before_permutations(graph.graph)
+    graph.recompile()
+    x = torch.randn(4, 5, 7)
+    torch.testing.assert_close(graph(x, y), function(x, y))
+    assert all(node.target is not torch.ops.aten.constant_pad_nd.default or node.args[0].op == "placeholder" for node in graph.graph.nodes)

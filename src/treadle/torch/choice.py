@@ -10,7 +10,7 @@ from treadle import machine
 from treadle.machine.spec import TargetSpec
 from treadle.records import Record
 from treadle.torch import measuring
-from treadle.torch.library import Replaced, replaced
+from treadle.torch.library import LEAST_BEHIND_US, Replaced, replaced
 
 if TYPE_CHECKING:
     from treadle.driver import Program
@@ -98,7 +98,7 @@ def _measured(
     found = measuring.times(region, program, recipe.digest, settings, "library")
     if found is None:
         return None
-    return found[0], found[1] + 1e6 * stands_for.following_seconds(_spec(program.target))
+    return found[0], found[1] + 1e6 * stands_for.following_seconds(_spec(program.target), behind_us=LEAST_BEHIND_US)
 
 
 def _us(stands_for: Replaced | None, target: str) -> float | None:

@@ -18,6 +18,7 @@ from treadle.torch.fused import fused_nodes
 from treadle.torch.kept_reports import keep
 from treadle.torch.library import flop_of
 from treadle.torch.memory import memory_order, shape_of
+from treadle.torch.padded import pad_before_permutations
 from treadle.torch.programs import Recipe, recipe_of
 from treadle.torch.recovered import put_back, recover
 from treadle.torch.region_calls import REGION, declare
@@ -44,6 +45,7 @@ def take(graph: fx.Graph, settings: Settings) -> list[RegionRecord]:
     fused = fused_nodes(graph)
     for node, reason in fused if settings.strict else ():
         raise TreadleError(TORCH_STRICT, node=node.name, reason=reason)
+    pad_before_permutations(graph)
     recovered = recover(graph)
     trial = _copy(graph)
     candidates = [_candidate(region, settings) for region in _flat(trial, find(trial))]
