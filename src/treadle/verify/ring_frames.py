@@ -47,6 +47,9 @@ class RingFrames:
         found: list[int] = []
         for agent in agents:
             for counter, group in self._counters[agent.number]:
+                if agent.is_done:  # nobody asks for the count any more
+                    found.append(-1)
+                    continue
                 count = agent.counts[counter]
                 found.append((count - bases.setdefault(group, count)) % self._count)
         for agent in agents:  # counters of later roles begin with constants, wherever those before are then
