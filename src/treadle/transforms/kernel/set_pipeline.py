@@ -217,6 +217,10 @@ class SetPipelinePass(KernelPass):
             return shared_bytes(kernel, source, deeper, spec) if isinstance(deeper, Schedule) else 2 * spec.shared_bytes_per_unit
 
         limit, unit = spec.shared_bytes_per_workgroup, spec.shared_bytes_per_unit
+        if request.buffers and not self.buffers and (slots := needed(2)) > limit:
+            request = replace(request, buffers=0)  # it may not be cut then, and overlaps as any other loop
+            text = f"as many slots as without groups of warps: the {SLOTS_OF_GROUPS} that these share need {slots} bytes of {limit}"
+            emit("refusal", self.name, subject, text, place)
         if self.stages > 0:
             chosen = next((n for n in range(request.stages, 1, -1) if needed(n) <= limit), 1)
         elif (registers := registers_ahead(kernel, loop, spec)) > spec.max_registers_per_thread and mode == "stream":
