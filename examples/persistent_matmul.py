@@ -15,7 +15,7 @@ import treadle
 import treadle.language as tl
 
 TARGETS = ("sm_90a", "gfx942", "gfx1201")
-PASSES = ("fold-rings", "fold-turns", "form-warp-pipeline", "verify-schedule")
+PASSES = ("fold-rings", "set-turns", "form-warp-pipeline", "verify-schedule")
 
 
 @treadle.kernel

@@ -24,7 +24,7 @@ def test_without_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     example = runpy.run_path("examples/persistent_matmul.py")
     example["main"]()
     told = capsys.readouterr().out
-    assert "2 sets of 4 warps take those of a workgroup in turn (ping-pong)" in told
+    assert "2 sets of 4 warps take the tiles of a workgroup in turn (ping-pong)" in told
     assert told.count("\n  stages 'memory', 'compute' of 2 groups of 4 warps") == 2
     assert told.count("\n  proven") == len(example["TARGETS"])
 
