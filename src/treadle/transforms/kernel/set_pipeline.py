@@ -249,7 +249,7 @@ class SetPipelinePass(KernelPass):
     def _with_slots_that_fit(
         self, request: Request, needed: Callable[[int], int], limit: int, subject: str, place: SourceLocation | None
     ) -> Request:
-        """The request with slots that groups of warps share, if there is the memory: else the loop may not be cut, and overlaps as others."""
+        """The request with slots that groups of warps share, if there is the memory: else the loop may not be cut, but overlaps."""
         if not request.buffers or self.buffers or (slots := needed(2)) <= limit:
             return request
         text = f"as many slots as without groups of warps: the {SLOTS_OF_GROUPS} that these share need {slots} bytes of {limit}"
