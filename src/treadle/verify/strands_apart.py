@@ -131,9 +131,9 @@ class StrandsApart:
         found = self._counting.get((frame.loop, frame.segment))
         if found is None:
             node = self.nodes[frame.loop]
-            segment = node.segments[frame.segment] if isinstance(node, LoopNode) else None
-            found = segment is not None and segment.stretch >= 0
-            found = found and all(isinstance(self.nodes[item], Counted) for row in segment.iterations for item in row)
+            found = isinstance(node, LoopNode) and node.segments[frame.segment].stretch >= 0
+            rows = node.segments[frame.segment].iterations if isinstance(node, LoopNode) else ()
+            found = found and all(isinstance(self.nodes[item], Counted) for row in rows for item in row)
             self._counting[frame.loop, frame.segment] = found
         return found
 
