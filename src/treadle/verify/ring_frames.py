@@ -35,7 +35,7 @@ class RingFrames:
             if ring.dimension >= 0:
                 self._buffers[program.buffers[ring.alloc.results[0]]] = ring
                 continue
-            for first in range(program.mbarriers.base[ring.alloc], count * program.cluster, count):
+            for first in range(program.mbarriers.base[ring.alloc] + ring.at, count * program.cluster, count):
                 for at in range(first, first + ring.slots):
                     self._barriers[at], self._first[at] = ring, first
         self._orders: dict[tuple[tuple[int, int], ...], list[tuple[int, int]]] = {}
