@@ -58,8 +58,8 @@ def test_slots_that_go_on_too_far(number: int) -> None:
 def changed_turn(kernel: tile.KernelOp, change: str) -> None:
     """Something about the waits by which the sets take turns: their first parity, or that it changes with each tile."""
     loop = consumers(kernel)[0]
-    wait = next(op for op in loop.walk() if isinstance(op, sync.WaitPhaseOp) and isinstance(op.parity, BlockArgument))
-    at = wait.parity.index
+    parity = next(op.parity for op in loop.walk() if isinstance(op, sync.WaitPhaseOp) and isinstance(op.parity, BlockArgument))
+    at = list(loop.body.block.args).index(parity)
     if change == "first":
         flipped = arith.ConstantOp(builtin.IntegerAttr(0, builtin.i32))
         assert loop.parent is not None
@@ -68,7 +68,7 @@ def changed_turn(kernel: tile.KernelOp, change: str) -> None:
     else:
         end = loop.body.block.last_op
         assert end is not None
-        end.operands[at - 1] = wait.parity
+        end.operands[at - 1] = parity
 
 
 @pytest.mark.parametrize("change", ["first", "same"])
