@@ -29,15 +29,16 @@ CONFIGS = [treadle.Config({"ROWS": rows, "AHEAD": ahead}, num_warps=warps) for r
 @treadle.autotune(CONFIGS, key=["x"])
 @treadle.kernel
 def layer_norm(x, weight, bias, y, mean, rstd, EPS: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, AHEAD: tl.constexpr):
-    if ROWS > 1:
-        if AHEAD:
-            loaded = tl.load(x[tl.program_id(0), 0:BLOCK])
+    if AHEAD:
+        loaded = tl.load(x[tl.program_id(0), 0:BLOCK])
         scales, shifts = tl.load(weight[0:BLOCK]), tl.load(bias[0:BLOCK])
         for row in tl.range(tl.program_id(0), x.shape[0], tl.num_programs(0)):
-            values = loaded if AHEAD else tl.load(x[row, 0:BLOCK])
-            if AHEAD:
-                loaded = tl.load(x[row + tl.num_programs(0), 0:BLOCK])
+            values, loaded = loaded, tl.load(x[row + tl.num_programs(0), 0:BLOCK])
             y[row, 0:BLOCK] = normalised(values, x, mean, rstd, row, EPS, BLOCK) * scales + shifts
+    elif ROWS > 1:
+        scales, shifts = tl.load(weight[0:BLOCK]), tl.load(bias[0:BLOCK])
+        for row in tl.range(tl.program_id(0), x.shape[0], tl.num_programs(0)):
+            y[row, 0:BLOCK] = normalised(x[row, 0:BLOCK], x, mean, rstd, row, EPS, BLOCK) * scales + shifts
     else:
         row = tl.program_id(0)
         y[row, 0:BLOCK] = normalised(x[row, 0:BLOCK], x, mean, rstd, row, EPS, BLOCK) * weight[0:BLOCK] + bias[0:BLOCK]
