@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import lcm
 from typing import NamedTuple, TypeVar
 
-from treadle.analysis.divisibility import constant_value
 from treadle.dialects import pipe, sync, tile
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
@@ -24,7 +23,7 @@ from treadle.verify.regions import Buffer
 from treadle.verify.ring_slices import RingSlice, Use
 from treadle.verify.ring_values import EXACT, RingValues, Table
 from treadle.verify.ring_walks import Cell, RingWalk
-from treadle.verify.scalars import INDEX_BITS, width_of
+from treadle.verify.scalars import INDEX_BITS, constant_value, width_of
 
 Op = TypeVar("Op", bound=Operation)
 MAX_COUNTS = 64
@@ -269,7 +268,7 @@ def _rings(program: Operations, used: dict[Use, tuple[int, Table]]) -> list[Ring
 def _alone(op: sync.MbarrierAllocOp, used: dict[Use, tuple[int, Table]]) -> Iterator[Ring]:
     """The mbarriers of an allocation that constants pick, each by itself, whose waits have the parities of counts."""
     picks = [use.operation for use in op.result.uses]
-    numbers = {pick: constant_value(pick.operands[1]) for pick in picks if isinstance(pick, sync.MbarrierSlotOp)}
+    numbers = {pick: _number(pick.index) for pick in picks if isinstance(pick, sync.MbarrierSlotOp)}
     if len(numbers) < len(picks) or None in numbers.values():
         return
     for at in range(op.slot_count()):
@@ -277,6 +276,11 @@ def _alone(op: sync.MbarrierAllocOp, used: dict[Use, tuple[int, Table]]) -> Iter
         waits = [wait for wait in uses if isinstance(wait, sync.WaitPhaseOp)]
         if waits and all((given := used.get((wait, 1))) is not None and _alternates(given[1]) for wait in waits):
             yield Ring(op, -1, 1, at, waits)
+
+
+def _number(value: SSAValue) -> object:
+    owner = value.owner
+    return constant_value(owner) if isinstance(owner, Operation) and owner.name == "arith.constant" else None
 
 
 def _alternates(table: Table) -> bool:
