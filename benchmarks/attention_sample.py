@@ -4,10 +4,13 @@
     python benchmarks/attention_sample.py --random 60 --seed 7 --output benchmarks/results/NAME.json
     python benchmarks/attention_sample.py --random 60 --seed 7 --list      # the sizes alone; needs no GPU
     python benchmarks/attention_sample.py --text                           # the kernel that linalg text becomes, not the example's
+    python benchmarks/attention_sample.py --stages                         # stages of the compiler's choice beside four by hand, and none
     python benchmarks/attention_sample.py --decode                         # one query, 32768 keys: beside a copy of as many bytes, too
 
 Each problem is compared with PyTorch's result in f32 arithmetic on one head, then measured as `treadle bench` measures (interleaved, each
-call behind a sweep of the cache). A ratio is the fastest peer's time over Treadle's: above 1 Treadle is faster.
+call behind a sweep of the cache). A ratio is the fastest peer's time over Treadle's: above 1 Treadle is faster. With `--stages` Treadle's
+is the example with stages="auto", and the peers are the four stages of examples/staged_attention.py and the example without stages: the
+least ratio is to be 0.97 at least, and all results are compared.
 """
 
 import argparse
@@ -155,6 +158,24 @@ def ours_of_text(sizes: Sizes, q: Any, k: Any, v: Any) -> tuple[Callable[[], Non
     return call, o
 
 
+def ours_in_stages(sizes: Sizes, q: Any, k: Any, v: Any) -> tuple[dict[str, Callable[[], Any]], list[Any]]:
+    """The calls by name: stages of the compiler's choice first, then by hand, and none; and the arrays that they fill."""
+    torch, tile, heads = import_module("torch"), sizes.tile, sizes.shared * sizes.group
+    attention, by_hand = import_module("attention").attention, import_module("staged_attention").attention
+    filled, rows, scale = [torch.zeros_like(q) for _ in range(3)], -(-sizes.queries // tile["BM"]), 1 / sqrt(sizes.width)
+    lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
+    flat = [x.flatten(0, 1) for x in (q, *(x.repeat_interleave(sizes.group, 1) for x in (k, v)), filled[1])]
+
+    def cut(o: Any, stages: str | None) -> Callable[[], Any]:
+        launch = attention[rows, heads, sizes.batch]
+        return lambda: launch(q, k, v, o, lse, 0, scale, sizes.causal, D=sizes.width, STAGES=stages, **tile)
+
+    def staged() -> None:
+        by_hand[rows, heads * sizes.batch](*flat, scale, D=sizes.width, CAUSAL=sizes.causal, **tile)
+
+    return {"treadle": cut(filled[0], "auto"), "four stages": staged, "no stages": cut(filled[2], None)}, filled
+
+
 def peers(sizes: Sizes, q: Any, k: Any, v: Any) -> dict[str, Callable[[], Any]]:
     """PyTorch's backends that take the problem."""
     torch = import_module("torch")
@@ -192,7 +213,7 @@ def difference(sizes: Sizes, o: Any, q: Any, k: Any, v: Any) -> float:
     return float((o[-1, -1].float()[rows] - want).abs().max() / want.abs().max())
 
 
-def record_of(sizes: Sizes, machine: TorchMachine, *, from_text: bool = False) -> dict[str, Any]:
+def record_of(sizes: Sizes, machine: TorchMachine, *, from_text: bool = False, in_stages: bool = False) -> dict[str, Any]:
     """Compile, check and measure one problem."""
     heads = sizes.shared * sizes.group
     shapes = {"q": (heads, sizes.queries), "k": (sizes.shared, sizes.keys), "v": (sizes.shared, sizes.keys)}
@@ -200,12 +221,19 @@ def record_of(sizes: Sizes, machine: TorchMachine, *, from_text: bool = False) -
         machine.tensor(TensorSpec(name, (sizes.batch, *shape, sizes.width), sizes.dtype), seed)
         for seed, (name, shape) in enumerate(shapes.items())
     )
-    call, o = (ours_of_text if from_text else ours)(sizes, q, k, v)
-    call()
+    if in_stages:
+        calls, filled = ours_in_stages(sizes, q, k, v)
+    else:
+        call, o = (ours_of_text if from_text else ours)(sizes, q, k, v)
+        calls, filled = {"treadle": call}, [o]
+    for call in calls.values():
+        call()
     machine.synchronize()
-    error = difference(sizes, o, q, k, v)
-    copied = {"copy": lambda: v.copy_(k)} if sizes in DECODE else {}  # reads and writes as many bytes as attention reads
-    samples = measure(machine, {"treadle": call, **peers(sizes, q, k, v), **copied}, MeasureOptions())
+    error = max(difference(sizes, o, q, k, v) for o in filled)
+    if not in_stages:
+        calls |= peers(sizes, q, k, v)
+        calls |= {"copy": lambda: v.copy_(k)} if sizes in DECODE else {}  # reads and writes as many bytes as attention reads
+    samples = measure(machine, calls, MeasureOptions())
     times = {name: taken.median_ms for name, taken in samples.items()}
     ratios = {name: ratio(taken, samples["treadle"]) for name, taken in samples.items() if name != "treadle"}
     worst = min(ratios.values(), default=None)
@@ -219,6 +247,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=3)
     parser.add_argument("--text", action="store_true")
     parser.add_argument("--decode", action="store_true")
+    parser.add_argument("--stages", action="store_true")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--output", type=Path)
     asked = parser.parse_args(arguments)
@@ -229,7 +258,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     machine, records = TorchMachine(MeasureOptions().flush_bytes), list[dict[str, Any]]()
     for sizes in chosen:
         try:
-            record = record_of(sizes, machine, from_text=asked.text)
+            record = record_of(sizes, machine, from_text=asked.text, in_stages=asked.stages)
         except Exception as problem:  # noqa: BLE001 - the rest of the sample is measured still
             record = {**asdict(sizes), "problem": f"{type(problem).__name__}: {problem}"[:300]}
         records.append(record)

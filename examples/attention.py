@@ -14,11 +14,12 @@ import treadle.language as tl
 
 @treadle.kernel
 def attention(
-    q: Any, k: Any, v: Any, o: Any, lse: Any, first: int, scale: float, causal: bool, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr
-) -> None:
+    q: Any, k: Any, v: Any, o: Any, lse: Any, first: int, scale: float, causal: bool, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    STAGES: tl.constexpr = None,
+) -> None:  # fmt: skip
     """q, o [batch, heads, queries, D]; k, v [batch, shared heads, keys, D]; lse [batch, heads, queries]: the logarithms of the sums.
 
-    Where it is `causal`, query i sees the keys up to first + i.
+    Where it is `causal`, query i sees the keys up to first + i. `STAGES`: "auto" cuts the loop into stages of groups of warps.
     """
     tile, head, batch = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     m = (tl.num_programs(0) - 1 - tile if causal else tile) * BM  # the tiles that see the most keys begin first
@@ -28,7 +29,7 @@ def attention(
     rows, columns = tl.arange(BM)[:, None] + (first + m), tl.arange(BN)[None, :]
     queries, in_bits = tl.load(q[batch, head, m : m + BM, 0:D]), scale * math.log2(math.e)
     top, total, acc = tl.full((BM, 1), -1e30, tl.float32), tl.zeros((BM, 1)), tl.zeros((BM, D))
-    for n in range(0, end, BN):
+    for n in tl.range(0, end, BN, stages=STAGES):
         scores = tl.dot(queries, k[batch, shared, n : n + BN, 0:D].T)
         if n + BN > seen_by_all:
             seen = (columns + n < keys) & (columns + n <= rows) if causal else columns + n < keys

@@ -15,7 +15,7 @@ import treadle
 import treadle.language as tl
 
 TARGETS = ("sm_90a", "gfx942", "gfx1201")
-PASSES = ("fold-rings", "fold-turns", "form-warp-pipeline", "verify-schedule")
+PASSES = ("fold-rings", "set-turns", "form-warp-pipeline", "verify-schedule")
 
 
 @treadle.kernel
@@ -39,6 +39,21 @@ def matmul(
                 ring_b[(step + 1) % 3] = b[k + BK : k + 2 * BK, n : n + BN]
             with tl.warp_pipeline_stage("compute", priority=1):
                 acc = tl.dot(x, y, acc)
+        c[m : m + BM, n : n + BN] = acc
+
+
+@treadle.kernel
+def automatic(
+    a: Any, b: Any, c: Any, GROUPS: tl.constexpr = None, BM: tl.constexpr = 128, BN: tl.constexpr = 128, BK: tl.constexpr = 64
+) -> None:
+    """The same with nothing said of stages, groups or rings."""
+    rows, columns = tl.cdiv(a.shape[0], BM), tl.cdiv(b.shape[1], BN)
+    for number in tl.range(tl.program_id(0), rows * columns, tl.num_programs(0), groups=GROUPS):
+        i, j = tl.swizzle2d(number // columns, number % columns, rows, columns, 8)
+        m, n = i * BM, j * BN
+        acc = tl.zeros((BM, BN), tl.float32)
+        for k in tl.range(0, a.shape[1], BK, stages="auto"):
+            acc = tl.dot(a[m : m + BM, k : k + BK], b[k : k + BK, n : n + BN], acc)
         c[m : m + BM, n : n + BN] = acc
 
 

@@ -17,15 +17,21 @@ PASSES = ("fold-rings", "form-warp-pipeline", "verify-schedule")
 
 
 @treadle.kernel
-def attention(q: Any, k: Any, v: Any, o: Any, scale: float, D: tl.constexpr = 32, BM: tl.constexpr = 128, BN: tl.constexpr = 32) -> None:
-    """q, o [heads, queries, D]; k, v [heads, keys, D]. A step fills the slots of the next one."""
-    m, head, keys = tl.program_id(0) * BM, tl.program_id(1), k.shape[1]
+def attention(
+    q: Any, k: Any, v: Any, o: Any, scale: float, D: tl.constexpr = 32, BM: tl.constexpr = 128, BN: tl.constexpr = 32,
+    CAUSAL: tl.constexpr = False,
+) -> None:  # fmt: skip
+    """q, o [heads, queries, D]; k, v [heads, keys, D]. A step fills the slots of the next one. `CAUSAL`: query i sees the keys up to i."""
+    tile, head, keys = tl.program_id(0), tl.program_id(1), k.shape[1]
+    m = (tl.num_programs(0) - 1 - tile if CAUSAL else tile) * BM  # the tiles that see the most keys begin first
+    end = tl.minimum(keys, m + BM) if CAUSAL else keys
+    seen_by_all = tl.minimum(keys, m + 1) if CAUSAL else keys
     rows = tl.allocate_shared((BM, D), q.dtype)
     ring_k, ring_v = tl.allocate_shared((D, BN), k.dtype, slots=3), tl.allocate_shared((BN, D), v.dtype, slots=3)
     rows[0], ring_k[0], ring_v[0] = q[head, m : m + BM, 0:D], k[head, 0:BN, 0:D].T, v[head, 0:BN, 0:D]
     top, total, acc = tl.full((BM, 1), -1e30, tl.float32), tl.zeros((BM, 1)), tl.zeros((BM, D))
-    columns, in_bits = tl.arange(BN)[None, :], scale * math.log2(math.e)
-    for n in range(0, keys, BN):
+    lines, columns, in_bits = tl.arange(BM)[:, None] + m, tl.arange(BN)[None, :], scale * math.log2(math.e)
+    for n in range(0, end, BN):
         i = n // BN
         with tl.warp_pipeline_stage("read K", priority=0):
             x = ring_k[i % 3]
@@ -35,8 +41,9 @@ def attention(q: Any, k: Any, v: Any, o: Any, scale: float, D: tl.constexpr = 32
         with tl.warp_pipeline_stage("softmax, read V", priority=0):
             y = ring_v[i % 3]
             ring_v[(i + 1) % 3] = v[head, n + BN : n + 2 * BN, 0:D]
-            if n + BN > keys:
-                scores = tl.where(columns + n < keys, scores, -math.inf)
+            if n + BN > seen_by_all:
+                seen = (columns + n < keys) & (columns + n <= lines) if CAUSAL else columns + n < keys
+                scores = tl.where(seen, scores, -math.inf)
             before, top = top, tl.maximum(top, tl.max(scores, 1, keep_dims=True))
             p, kept = tl.exp2(scores * in_bits - top * in_bits), tl.exp2((before - top) * in_bits)
             total = total * kept + tl.sum(p, 1, keep_dims=True)

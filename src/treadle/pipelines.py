@@ -46,6 +46,7 @@ from treadle.transforms.kernel.set_roles import SetRolesPass
 from treadle.transforms.kernel.set_size_bounds import SetSizeBoundsPass
 from treadle.transforms.kernel.set_stages import SetStagesPass
 from treadle.transforms.kernel.set_target import SetTargetPass
+from treadle.transforms.kernel.set_turns import SetTurnsPass
 from treadle.transforms.kernel.simplify_math import SimplifyMathPass
 from treadle.transforms.kernel.stage_operands import StageOperandsPass
 from treadle.transforms.kernel.store_in_bulk import StoreInBulkPass
@@ -198,7 +199,8 @@ def kernel_passes(spec: TargetSpec, *, retarget: bool = True) -> tuple[ModulePas
     return (
         SetTargetPass(target_name(spec), retarget),  # everything below asks for the machine
         FoldRingsPass(),  # what its producer brings ahead is no stage's business; while loads stand as they were written
-        FoldTurnsPass(),  # loops that were freed of their stages, too; while how many warps compute a tile decides nothing yet
+        SetTurnsPass(),  # loops that were freed of their stages, too; while how many warps compute a tile decides nothing yet
+        FoldTurnsPass(),  # before anything asks which kernels can have roles
         HoistGuardedLoopsPass(),  # loops that were freed of their stages, too; before anything asks which kernels can have roles
         SetInstructionPass(),  # instructions that are not named, while operands are whole tiles
         SetPrecisionPass(),

@@ -60,17 +60,19 @@ class Problem:
         assert np.abs(results[0].astype(np.float64) - want).max() <= 2.1 * unit * np.abs(v.astype(np.float64)).max()
         assert np.abs(results[1] - logs).max() <= 4e-6 * (1 + np.abs(logs).max())
 
-    def module(self, BM: int, BN: int, num_warps: int, num_stages: int) -> builtin.ModuleOp:
-        """The kernel at tile level, as a call compiles it."""
+    def module(self, BM: int, BN: int, num_warps: int, num_stages: int, cut: str | None = None) -> builtin.ModuleOp:
+        """The kernel at tile level, as a call compiles it; with `cut` "auto" the compiler is to cut its loop into stages."""
         q, k, v = self.arrays()
-        constants = (self.scale, self.causal, self.width, BM, BN)
+        constants = (self.scale, self.causal, self.width, BM, BN, cut)
         launch = attention[self.grid(BM)]
         form, _, _ = launch._resolved((q, k, v, *self.outputs(), self.first, *constants), {}, num_warps, num_stages)
         return build(attention.function, form).module
 
-    def lowered(self, target: str, BM: int, BN: int, num_warps: int, num_stages: int = 2, **options: Any) -> builtin.ModuleOp:
+    def lowered(
+        self, target: str, BM: int, BN: int, num_warps: int, num_stages: int = 2, cut: str | None = None, **options: Any
+    ) -> builtin.ModuleOp:
         """The kernel at schedule level, proven."""
-        return scheduled(read_source(self.module(BM, BN, num_warps, num_stages), "tile"), target, CompileOptions(**options), None)
+        return scheduled(read_source(self.module(BM, BN, num_warps, num_stages, cut), "tile"), target, CompileOptions(**options), None)
 
     def grid(self, BM: int) -> tuple[int, int, int]:
         """Workgroups."""

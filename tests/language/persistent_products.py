@@ -58,6 +58,17 @@ def residual(a: Any, b: Any, c: Any, BM: tl.constexpr = 64, BN: tl.constexpr = 6
         c[m : m + BM, 0:BN] = acc
 
 
+@treadle.kernel
+def unasked_residual(a: Any, b: Any, c: Any, BM: tl.constexpr = 64, BN: tl.constexpr = 64, BK: tl.constexpr = 64) -> None:
+    """The same, and nothing is said of sets of warps."""
+    for number in tl.range(tl.program_id(0), tl.cdiv(a.shape[0], BM), tl.num_programs(0)):
+        m = number * BM
+        acc = c[m : m + BM, 0:BN].to(tl.float32)
+        for k in range(0, a.shape[1], BK):
+            acc = tl.dot(a[m : m + BM, k : k + BK], b[k : k + BK, 0:BN], acc)
+        c[m : m + BM, 0:BN] = acc
+
+
 def operands(m: int, n: int, k: int) -> tuple[Any, Any, Any]:
     """Small integers, whose products are exact, and an array for the result."""
     rng = np.random.default_rng(m + n + k)

@@ -1,5 +1,6 @@
 """examples/staged_attention.py: right on the simulator, as groups run its stages, and with the roles that they become on sm_90a."""
 
+import math
 import runpy
 from typing import Any
 
@@ -35,6 +36,14 @@ def test_any_lengths(heads: int, queries: int, keys: int, width: int) -> None:
     q, k, v, o = operands(heads, queries, keys, width)
     attention[-(-queries // 128), heads](q, k, v, o, width**-0.5, D=width, num_warps=8, target="sim")
     np.testing.assert_allclose(o, expected(q, k, v), atol=3e-3)
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(128, 128), (70, 100), (1, 1)])
+def test_causal(queries: int, keys: int) -> None:
+    q, k, v, o = operands(2, queries, keys, 32)
+    attention[-(-queries // 128), 2](q, k, v, o, 32**-0.5, CAUSAL=True, num_warps=8, target="sim")
+    scores = np.exp(q.astype(np.float64) @ k.swapaxes(1, 2) / math.sqrt(32)) * np.tri(queries, keys)
+    np.testing.assert_allclose(o, scores @ v / scores.sum(2, keepdims=True), atol=3e-3)
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(128, 96), (70, 31), (1, 1), (140, 130)])

@@ -5,6 +5,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from language.persistent_products import SMALL, lowered, plain
 
 from treadle import pipelines
 from treadle.bench.suite import find
@@ -83,6 +84,18 @@ def test_few_states_are_compared(name: str, monkeypatch: pytest.MonkeyPatch) -> 
     for kernel in compiled_kernels(name):
         assert Proof(Program(kernel), 1, COMPILED).verdict().is_proven
     assert 0 < len(looks) <= LOOKS[name]
+
+
+@pytest.mark.parametrize(("stages", "classes", "nodes"), [(3, 100, 30_000), (4, 120, 45_000)])
+def test_tiles_in_ping_pong_are_few_classes(stages: int, classes: int, nodes: int) -> None:
+    """A set counts the steps of the other's tile along with it, so that a tile may have any number of steps more; and the mbarriers by
+    which the sets take turns are rings of one slot, so that any two tiles may follow.
+    """
+    kernel, _, _ = lowered(plain, 304, 304, 304, stages=stages, GROUPS=2, **SMALL)
+    proof = Proof(Program(kernel), 1, COMPILED)
+    assert proof.verdict().is_proven
+    assert proof.classes <= classes
+    assert proof.cost <= nodes
 
 
 def test_large_sizes_are_tried_from_below() -> None:

@@ -12,8 +12,9 @@ from treadle.ir.core import IRDLOperation, irdl_op_definition, opt_prop_def
 WARP_PIPELINE = "warp_pipeline"
 """Attribute of a loop with stages, `{groups = 2 : i64, gap = 1 : i64}`: how many groups of warps run it, and how many stages apart."""
 TURNS = "turns"
-"""Attribute of a loop over tiles, `2 : i64`: how many sets of warps take its tiles in turn, each of them whole. What fold-turns leaves on a
-kernel, `"grid_x"`: how many workgroups take the tiles of its grid in turn, as an expression over its symbols.
+"""Attribute of a loop over tiles, `2 : i64`: how many sets of warps take its tiles in turn, each of them whole; as it is asked for,
+and then as set-turns decides. What fold-turns leaves on a kernel, `"grid_x"`: how many workgroups take the tiles of its grid in turn, as an
+expression over its symbols.
 """
 AUTO = "auto"
 """Entry of `warp_pipeline` of a loop that the compiler is to cut into stages."""

@@ -103,6 +103,7 @@ class Engine:
                 self._is_led = self._is_led and self._catch_up(leader)
                 if self._repetitions.look():
                     return True
+                self._count_on()
 
     @property
     def executions(self) -> dict[int, dict[tuple[tuple[int, int, int], ...], None]]:
@@ -175,13 +176,28 @@ class Engine:
         while True:
             moved = False
             for agent in tuple(self._at_work()):
-                if agent is but or agent.is_done or (but is not None and self._apart.is_level(agent, but)):
+                if agent is but or agent.is_done or self._apart.is_counting(agent):
+                    continue
+                if but is not None and self._apart.is_level(agent, but):
                     continue
                 if not agent.blocked or self.barriers.retry(agent):
                     moved = True
                     self._advance(agent)
-            if moved or but is not None or not self._apart.give_way(self.cluster.active):
-                return moved
+            if moved or but is not None or self._count_on():
+                return moved or but is None
+            if not self._apart.give_way(self.cluster.active):
+                return False
+
+    def _count_on(self) -> bool:
+        """Let strands that do nothing but count go on by an iteration; False where there are none.
+
+        They do when another one begins an iteration, or where nobody else can go on: so they count along with those who make the steps, and
+        how far they are from these stays the same. Nobody sees when they do.
+        """
+        found = [agent for agent in self._at_work() if self._apart.is_counting(agent)]
+        for agent in found:
+            self._advance(agent)
+        return bool(found)
 
     def _catch_up(self, leader: Agent) -> bool:
         """Let all others go on until they wait for the leader, which begins an iteration; False where some of them do not.
@@ -217,7 +233,12 @@ class Engine:
                 frame.position += 1
                 first = node.segments[0]
                 frames.append(Frame(first.iterations[0], number, 0, first.length, first.first))
-                if len(frames) == 2:
+                if self._apart.is_counting(agent):
+                    self._apart.changed()
+                    if not self._apart.counts_for_nothing(agent):
+                        return
+                    frames.pop()
+                elif len(frames) == 2:
                     self._apart.changed()
             elif isinstance(node, Counted):
                 agent.counts[node.counter] = (agent.counts[node.counter] + node.by) % self._count

@@ -23,7 +23,7 @@ from treadle.verify.regions import Buffer
 from treadle.verify.ring_slices import RingSlice, Use
 from treadle.verify.ring_values import EXACT, RingValues, Table
 from treadle.verify.ring_walks import Cell, RingWalk
-from treadle.verify.scalars import INDEX_BITS, width_of
+from treadle.verify.scalars import INDEX_BITS, constant_value, width_of
 
 Op = TypeVar("Op", bound=Operation)
 MAX_COUNTS = 64
@@ -42,12 +42,15 @@ class Counter:
 
 
 class Ring:
-    """A buffer's slots along one of its leading dimensions, or an allocation of mbarriers (`dimension` -1)."""
+    """A buffer's slots along one of its leading dimensions, or an allocation of mbarriers (`dimension` -1), or one of these by itself, the
+    ring of one slot that its `waits` come back to (`at`: its number, else 0).
+    """
 
-    __slots__ = ("alloc", "dimension", "group", "slots")
+    __slots__ = ("alloc", "at", "dimension", "group", "slots", "waits")
 
-    def __init__(self, alloc: Operation, dimension: int, slots: int) -> None:
+    def __init__(self, alloc: Operation, dimension: int, slots: int, at: int = 0, waits: Sequence[Operation] = ()) -> None:
         self.alloc, self.dimension, self.slots, self.group = alloc, dimension, slots, -1
+        self.at, self.waits = at, waits
 
 
 class Going(NamedTuple):
@@ -205,6 +208,8 @@ def _candidates(loop: scf.ForOp, sizes: list[int], found: RingSlice, values: Rin
                 yield {at: numbers, **parities(size, start, at)}, start % count
         if is_number:
             yield {at: numbers}, start % count
+    for at in bits:  # parities of one mbarrier, whose slot nobody carries
+        yield {at: parities(1, 0, -1)[at]}, 0
 
 
 def _is_sum(loop: scf.ForOp, at: int) -> bool:
@@ -248,6 +253,8 @@ def _rings(program: Operations, used: dict[Use, tuple[int, Table]]) -> list[Ring
         users = [use.operation for use in op.result.uses]
         if slots > 1 and users and all(_is_turned_barrier(user, used, slots) for user in users):
             found.append(Ring(op, -1, slots))
+        elif slots > 1:
+            found += _alone(op, used)
     for op in program.all(tile.AllocOp):
         shape, users = tile.memref_type(op.result).get_shape(), [use.operation for use in op.result.uses]
         if users and all(isinstance(user, pipe.SlotOp) for user in users) and not _shares_bytes(program, op):
@@ -256,6 +263,29 @@ def _rings(program: Operations, used: dict[Use, tuple[int, Table]]) -> list[Ring
                     found.append(Ring(op, at, shape[at]))
                     break
     return found
+
+
+def _alone(op: sync.MbarrierAllocOp, used: dict[Use, tuple[int, Table]]) -> Iterator[Ring]:
+    """The mbarriers of an allocation that constants pick, each by itself, whose waits have the parities of counts."""
+    picks = [use.operation for use in op.result.uses]
+    numbers = {pick: _number(pick.index) for pick in picks if isinstance(pick, sync.MbarrierSlotOp)}
+    if len(numbers) < len(picks) or None in numbers.values():
+        return
+    for at in range(op.slot_count()):
+        uses = [use.operation for pick, number in numbers.items() if number == at for use in pick.results[0].uses]
+        waits = [wait for wait in uses if isinstance(wait, sync.WaitPhaseOp)]
+        if waits and all((given := used.get((wait, 1))) is not None and _alternates(given[1]) for wait in waits):
+            yield Ring(op, -1, 1, at, waits)
+
+
+def _number(value: SSAValue) -> object:
+    owner = value.owner
+    return constant_value(owner) if isinstance(owner, Operation) and owner.name == "arith.constant" else None
+
+
+def _alternates(table: Table) -> bool:
+    """Whether parities change with each count."""
+    return table[1] == EXACT and {value ^ x % 2 for x, value in enumerate(table[0])} in ({0}, {1})
 
 
 def _is_turned_barrier(op: Operation, used: dict[Use, tuple[int, Table]], slots: int) -> bool:
@@ -299,8 +329,8 @@ def _keep(found: RingCounters, walks: list[RingWalk], used: dict[Use, tuple[int,
         return numbers[at]
 
     for ring in rings:
-        together: list[Counter] = []
-        for use in ring.alloc.results[0].uses:
+        together = [turn((wait, 1)) for wait in ring.waits]
+        for use in ring.alloc.results[0].uses if not ring.waits else ():
             op = use.operation
             together.append(turn((op, 1 + max(ring.dimension, 0))))
             for wait in op.results[0].uses:

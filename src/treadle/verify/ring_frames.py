@@ -35,7 +35,7 @@ class RingFrames:
             if ring.dimension >= 0:
                 self._buffers[program.buffers[ring.alloc.results[0]]] = ring
                 continue
-            for first in range(program.mbarriers.base[ring.alloc], count * program.cluster, count):
+            for first in range(program.mbarriers.base[ring.alloc] + ring.at, count * program.cluster, count):
                 for at in range(first, first + ring.slots):
                     self._barriers[at], self._first[at] = ring, first
         self._orders: dict[tuple[tuple[int, int], ...], list[tuple[int, int]]] = {}
@@ -47,6 +47,9 @@ class RingFrames:
         found: list[int] = []
         for agent in agents:
             for counter, group in self._counters[agent.number]:
+                if agent.is_done:  # nobody asks for the count any more
+                    found.append(-1)
+                    continue
                 count = agent.counts[counter]
                 found.append((count - bases.setdefault(group, count)) % self._count)
         for agent in agents:  # counters of later roles begin with constants, wherever those before are then

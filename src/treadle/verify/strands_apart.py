@@ -26,6 +26,7 @@ class StrandsApart:
         self._bits: dict[object, int] = {}
         self._alloc_of = [at for at, op in enumerate(program.mbarriers.base) for _ in range(op.slot_count())]  # type: ignore[attr-defined]
         self._is_cluster = program.cluster > 1
+        self._counting: dict[tuple[int, int], bool] = {}
         self._stuck: set[int] = set()
         self._group: Sequence[Agent] | None = None
 
@@ -39,7 +40,7 @@ class StrandsApart:
         if self._is_cluster or active[0].strand.trace < 0:
             return active
         for agent in active:
-            if agent.frames and not agent.blocked and self._is_alone(agent.frames[-1]):
+            if agent.frames and not agent.blocked and self._is_alone(agent.frames[-1]) and not self.is_counting(agent):
                 return [other for other in active if other.strand.team == agent.strand.team]
         if self._group is None:
             self._group = self._together(active)
@@ -82,8 +83,9 @@ class StrandsApart:
         """What a strand meets others at: in the stretch of its outermost loop, else in all that is left to it."""
         if agent.is_done or not agent.frames:
             return 0
-        if len(agent.frames) == 1:
-            return self._of_all(agent.frames[0].items[agent.frames[0].position :], agent)
+        if len(agent.frames) == 1 or self.is_counting(agent):
+            rest = agent.frames[0].items[agent.frames[0].position :]
+            return self._of_all(rest, agent) | (self._of(agent.frames[1].loop, agent) if len(agent.frames) > 1 else 0)
         frame = agent.frames[1]
         node = self.nodes[frame.loop]
         rows = node.segments[frame.segment].iterations if isinstance(node, LoopNode) else ()
@@ -120,6 +122,32 @@ class StrandsApart:
         return self._bits.setdefault(what, 1 << len(self._bits))
 
     # --- stretches in which nobody waits
+
+    def is_counting(self, agent: Agent) -> bool:
+        """Whether a strand begins an iteration of a loop of any length in which counters go on, and nothing else happens."""
+        if agent.is_done or not agent.frames or agent.frames[-1].position or agent.frames[-1].loop < 0:
+            return False
+        frame = agent.frames[-1]
+        found = self._counting.get((frame.loop, frame.segment))
+        if found is None:
+            node = self.nodes[frame.loop]
+            found = isinstance(node, LoopNode) and node.segments[frame.segment].stretch >= 0
+            rows = node.segments[frame.segment].iterations if isinstance(node, LoopNode) else ()
+            found = found and all(isinstance(self.nodes[item], Counted) for row in rows for item in row)
+            self._counting[frame.loop, frame.segment] = found
+        return found
+
+    def counts_for_nothing(self, agent: Agent) -> bool:
+        """Whether a strand ends behind the loop that it is in, with nothing left to do that waits or asks how far a counter is."""
+        outer, *loops = agent.frames[:-1]
+        if any(frame.left > 1 or frame.position < len(frame.items) or not self._is_last(frame) for frame in loops):
+            return False
+        rest = [self.nodes[item] for item in outer.items[outer.position :]]
+        return all(isinstance(node, Event) and node.kind in FREE for node in rest)
+
+    def _is_last(self, frame: Frame) -> bool:
+        node = self.nodes[frame.loop]
+        return isinstance(node, LoopNode) and frame.segment == len(node.segments) - 1
 
     def _is_alone(self, frame: Frame) -> bool:
         """Whether a strand begins an iteration of a stretch that may be longer, and waits for nobody there."""

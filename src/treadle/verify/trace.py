@@ -90,7 +90,7 @@ class Tracer:
         if op in self.program.idle:
             return []
         if (steps := self._counted.get(op)) is not None:
-            return [*self.memory.count(steps), *self._own_steps_of(op)]
+            return [*self.memory.count(op, steps), *self._own_steps_of(op)]
         return self._own_steps_of(op)
 
     def _own_steps_of(self, op: Operation) -> list[Step]:

@@ -11,9 +11,10 @@ from treadle.ir.core import IsTerminator, Operation
 from treadle.ir.dialects import builtin
 from treadle.ir.operands import operands_of
 from treadle.verify.decode import KINDS, BufferRef, MbarrierRef, Turned, number_of, queue_of, with_flags
-from treadle.verify.events import Counted, Event, Node, TurnedEvent
+from treadle.verify.events import Counted, Event, LoopNode, Node, Segment, TurnedEvent
 from treadle.verify.footprints import Footprints
 from treadle.verify.program import pointer_of
+from treadle.verify.symbols import Form, scaled, shifted
 from treadle.verify.trace_state import State, Step, Undecided
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class MemorySteps:
         rings = state.program.rings
         self._turned = rings.turned if rings is not None else {}
         self.starts = list(rings.starts()) if rings is not None else []
+        self._count = rings.count if rings is not None else 1
         self._events = 0
 
     def slot(self, op: pipe.SlotOp) -> Step:
@@ -122,32 +124,47 @@ class MemorySteps:
 
     # --- counters of rings
 
-    def count(self, steps: "Sequence[Going]") -> list[Step]:
-        """Counters go on. The class shares what sizes that they go on by are modulo the counts."""
-        state, rings = self.state, self.state.program.rings
-        nodes: dict[tuple[int, ...], list[int]] = {}
-        sizes = list(dict.fromkeys(step.size for step in steps if step.size is not None))
-        places, modulus = [state.place(size) for size in sizes], 1 if rings is None else rings.count
+    def count(self, op: Operation, steps: "Sequence[Going]") -> list[Step]:
+        """Counters go on: by constants at once, by a size as a loop of so many iterations that each go on by one.
+
+        Such a loop may be longer by as much as those that make the same steps, so that the size need not be known modulo anything.
+        """
+        state, modulus = self.state, self._count
+        sizes = dict.fromkeys([step.size for step in steps if step.size is not None])
+        places = {size: state.place(size) for size in sizes}
+
+        def counted(counter: int, by: int) -> list[int]:
+            return [state.node(("count", counter, by % modulus), lambda: Counted(counter, by % modulus))] if by % modulus else []
 
         def run() -> None:
-            residues: list[int] = []
-            for at in places:
+            for step in steps:
+                state.out += counted(step.counter, step.by)
+            for size, at in places.items():
                 value, symbol = state.env[at], state.symbols[at]
                 if not isinstance(value, int) or value < 0:
                     raise Undecided(state.program.kernel, "a ring goes on by a value that is not known before the kernel runs")
                 state.commit(state.reasons[at])
-                if symbol is not None:
-                    state.congruent(symbol, value, modulus)
-                residues.append(value % modulus)
-            found = nodes.get(tuple(residues))
-            if found is None:
-                of = dict(zip(sizes, residues, strict=True))
-                by = [(one.counter, (one.by + one.times * (of[one.size] if one.size is not None else 0)) % modulus) for one in steps]
-                found = [state.node(("count", *step), lambda step=step: Counted(*step)) for step in by]
-                nodes[tuple(residues)] = found
-            state.out += found
+                going = [step for step in steps if step.size is size]
+                if symbol is None or symbol.iterations or not symbol.terms:
+                    if symbol is not None:
+                        state.congruent(symbol, value, modulus)
+                    state.out += [node for step in going for node in counted(step.counter, step.times * value)]
+                elif not value:
+                    state.not_negative(scaled(symbol, -1), op)
+                else:
+                    row = tuple([node for step in going for node in counted(step.counter, step.times)])
+                    self._count_along(op, row, value, symbol)
 
         return [run]
+
+    def _count_along(self, op: Operation, row: tuple[int, ...], value: int, form: Form) -> None:
+        """A loop of counting alone, which may be longer as its form is."""
+        state, kept = self.state, (Segment((row,), value, 0, 0),)
+        node = state.node(("counting", row, value), lambda: LoopNode(kept))
+        state.facts.setdefault((node, 0), {})[shifted(form, -value).key] = None
+        state.loop_of[node] = state.program.index[op]
+        state.covered.shared += 1
+        state.out.append(node)
 
     def _turned_event(self, values: Sequence[int], make: Callable[[Callable[[int], object]], Event]) -> TurnedEvent:
         """The event of what is at these places, of which counters pick some."""

@@ -12,6 +12,8 @@ from targets.amd import emulator
 from targets.amd.test_language import emulate
 from transforms.attention_kernels import check, lowered
 
+from treadle.dialects.stages import WARP_PIPELINED
+
 needs_emulator = pytest.mark.skipif(bool(emulator.missing()), reason=emulator.missing() or "-")
 
 
@@ -35,6 +37,20 @@ def test_ragged_lengths(causal: bool) -> None:
     program = Outputs(module, "gfx942", "forward", emulator.compile_kernels(module, "gfx942"))
     q, k, v = problem.arrays(seed=1)
     program(q, k, v, *problem.outputs(), *map(np.array, (*problem.grid(32), problem.first)))
+    problem.check(program.outputs, q, k, v)
+
+
+@needs_emulator
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("target", ["gfx942", "gfx950"])
+def test_stages_of_the_compiler(target: str, causal: bool) -> None:
+    """Two groups of warps run the stages that the loop is cut into; keys of four steps."""
+    problem = Problem(1, 1, 1, queries=70, keys=101, width=32, causal=causal, first=40)
+    module = problem.lowered(target, 128, 32, 8, cut="auto")
+    assert any(WARP_PIPELINED in op.attributes for op in module.walk())
+    program = Outputs(module, target, "forward", emulator.compile_kernels(module, target))
+    q, k, v = problem.arrays(seed=2)
+    program(q, k, v, *problem.outputs(), *map(np.array, (*problem.grid(128), problem.first)))
     problem.check(program.outputs, q, k, v)
 
 

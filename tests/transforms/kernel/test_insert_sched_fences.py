@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 from generators import tile_kernel_texts as kernel_texts
 from generators.tile_pipeline import find, lowered, skeleton
+from language.attention_problems import Problem
 
 from treadle.dialects import sync, tile
+from treadle.dialects.stages import WARP_PIPELINED
 from treadle.ir.dialects import builtin, scf
 from treadle.ir.passes import run_passes
 from treadle.ir.simplify import CsePass, DcePass
@@ -132,3 +134,15 @@ def test_a_dropped_fence_is_no_fault(stages: int) -> None:
     find(module, sync.BarrierOp)[1].detach()
     for kernel in find(module, tile.KernelOp):
         assert not prove(kernel, target_spec(kernel.target.data)).is_proven, "a dropped barrier is one"
+
+
+def test_stages_that_multiply_and_then_store_what_was_loaded() -> None:
+    """One fence in front of the stores; none within stages that store what they have computed."""
+    module = Problem(1, 1, 1, 512, 512, 64).lowered("gfx942", 128, 64, 8, cut="auto")
+    loop = next(op for op in find(module, scf.ForOp) if WARP_PIPELINED in op.attributes)
+    body = list(loop.body.block.ops)
+    fences = [at for at, op in enumerate(body) if isinstance(op, sync.SchedFenceOp)]
+    stage = max(at for at, op in enumerate(body) if isinstance(op, sync.BarrierOp) and at < len(body) - 3 and at < fences[-1])
+    kinds = [op.name for op in body[stage:] if isinstance(op, sync.SchedFenceOp | tile.ContractOp | tile.LocalStoreOp)]
+    last = "tile.contract", "sync.sched_fence", "tile.local_store"
+    assert any(tuple(kinds[at : at + 3]) == last for at in range(len(kinds)))

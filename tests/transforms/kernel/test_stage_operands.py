@@ -1,12 +1,18 @@
 """stage-operands on text."""
 
+import pytest
 from generators import tile_kernel_texts as kernel_texts
 from generators.tile_pipeline import find, lowered, skeleton
+from language.attention_problems import Problem
 
 from treadle.dialects import tile
 from treadle.dialects.tile_attributes import is_shared
+from treadle.ir.builtin import StringAttr
+from treadle.ir.dialects import scf
 from treadle.machine import target_spec
 from treadle.transforms.kernel.set_access_widths import SetAccessWidthsPass
+from treadle.transforms.kernel.set_instruction import SetInstructionPass
+from treadle.transforms.kernel.set_operand_staging import SetOperandStagingPass
 from treadle.transforms.kernel.stage_operands import StageOperandsPass
 
 OPS = ("tile.alloc", "tile.load", "tile.copy", "tile.local", "tile.contract")
@@ -55,3 +61,17 @@ def test_contractions_without_a_decision_are_left_alone() -> None:
     for kernel in find(module, tile.KernelOp):
         StageOperandsPass().run(kernel, target_spec("sm_90a"))
     assert str(module) == before
+
+
+@pytest.mark.parametrize(("width", "ahead"), [(64, 2), (1024, 0)])
+def test_what_no_iteration_changes_is_read_ahead_of_the_loop(width: int, ahead: int) -> None:
+    """The queries of an attention, where registers hold their fragments: 8 for each thread of eight warps of D = 64, too many of 1024."""
+    module = Problem(1, 1, 1, 128, 128, width).module(128, 32, 8, 1)
+    for kernel in find(module, tile.KernelOp):
+        kernel.target = StringAttr("gfx950")
+        for one in (SetInstructionPass, SetAccessWidthsPass, SetOperandStagingPass, StageOperandsPass):
+            one().run(kernel, target_spec("gfx950"))
+    (loop,) = find(module, scf.ForOp)
+    outside = [op for op in find(module, tile.LocalLoadOp) if op.parent is loop.parent]
+    assert len(outside) == ahead
+    assert sum(op.parent is loop.parent for op in find(module, tile.LocalStoreOp)) == bool(ahead)

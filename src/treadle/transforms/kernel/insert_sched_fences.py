@@ -1,8 +1,8 @@
 """insert-sched-fences: where the machine's own scheduler must not mix the stages of a pipelined loop.
 
 Level: schedule. Reads: the loops that pipeline-loops has left, their barriers and accesses; `stage_fence` of the machine's row. Writes:
-`sync.sched_fence` at the borders of stages. Leaves alone: loops that are not pipelined, warp pipelines,
-whose slots have theirs, and machines whose rows ask for none.
+`sync.sched_fence` at the borders of stages. Leaves alone: loops that are not pipelined, and machines whose rows ask for none. In warp
+pipelines the slots have theirs; what is left are stages that multiply and then store what an iteration has loaded.
 
 Nothing ties matrix instructions to a barrier, or to the stores behind it: they touch no memory. A scheduler that mixes them makes them wait
 for the loads that the stores wait for, and the loop has prefetched for nothing. A border is each side of a barrier, with the waits in
@@ -33,9 +33,12 @@ _OTHER_STAGES = (tile.LoadOp, tile.GatherOp, tile.LocalLoadOp, tile.ContractOp)
 
 def _writes(body: Sequence[Operation]) -> frozenset[Operation]:
     """The write stages of a loop's body: stores to shared memory, and what computes the tiles they store from loads."""
-    within = set(body)
-    found = {op for op in body if any(isinstance(inner, tile.LocalStoreOp) for inner in op.walk())}
-    todo = list(found)
+    return _made_for([op for op in body if any(isinstance(inner, tile.LocalStoreOp) for inner in op.walk())], body)
+
+
+def _made_for(stores: Sequence[Operation], body: Sequence[Operation]) -> frozenset[Operation]:
+    """Some stores of a loop's body, and what computes the tiles they store from loads."""
+    within, found, todo = set(body), set(stores), list(stores)
     while todo:
         for op in [one.owner for inner in todo.pop().walk() for one in inner.operands]:
             if isinstance(op, Operation) and op in within and op not in found and not isinstance(op, _OTHER_STAGES):
@@ -82,6 +85,23 @@ def borders(body: Sequence[Operation], *, multiplied: bool = False) -> list[Oper
     return list(dict.fromkeys(found))
 
 
+def borders_within_stages(body: Sequence[Operation]) -> list[Operation]:
+    """The operations of a warp pipeline's body at which its stages begin to store what was loaded, behind what they multiply."""
+    found: list[Operation] = []
+    writes: set[Operation] = set()
+    for op in body:
+        if isinstance(op, tile.LocalStoreOp):
+            made = _made_for([op], body)
+            if any(isinstance(value.owner, tile.LoadOp | tile.GatherOp) for each in made for value in each.operands):
+                writes |= made
+    multiplied = False
+    for op in body:
+        if multiplied and op in writes:
+            found.append(op)
+        multiplied = isinstance(op, tile.ContractOp) or (multiplied and op not in writes and not isinstance(op, sync.BarrierOp))
+    return found
+
+
 def left_over(loop: scf.ForOp) -> list[Operation]:
     """The steps that a loop leaves to do behind it, up to the last contraction and what follows it; empty where it leaves none."""
     found: list[Operation] = []
@@ -124,8 +144,11 @@ class InsertSchedFencesPass(KernelPass):
         if spec.stage_fence is None:
             return
         loops = [op for op in kernel.body.walk() if isinstance(op, scf.ForOp) and PIPELINED in op.attributes]
-        for loop in [op for op in loops if WARP_PIPELINED not in op.attributes]:
-            behind = left_over(loop)
-            for op in dict.fromkeys(begun(loop) + borders(list(loop.body.block.ops)) + borders(behind[:-1], multiplied=True) + behind[-1:]):
+        for loop in loops:
+            body, behind = list(loop.body.block.ops), left_over(loop)
+            found = borders_within_stages(body)
+            if WARP_PIPELINED not in loop.attributes:
+                found = begun(loop) + borders(body) + borders(behind[:-1], multiplied=True) + behind[-1:]
+            for op in dict.fromkeys(found):
                 if not isinstance(op.prev_op, sync.SchedFenceOp):
                     insert_before(op, sync.SchedFenceOp(spec.stage_fence))

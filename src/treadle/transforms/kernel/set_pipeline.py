@@ -11,6 +11,7 @@ What matrix instructions read from shared memory is read a step ahead of them, i
 many as before.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
@@ -21,6 +22,7 @@ from treadle.analysis.overlapped_loops import overlaps_unasked
 from treadle.dialects import pipe, tile
 from treadle.dialects.stages import WARP_PIPELINE
 from treadle.dialects.tile_types import is_tile
+from treadle.errors import SourceLocation
 from treadle.ir.dialects import scf
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
@@ -217,6 +219,7 @@ class SetPipelinePass(KernelPass):
             return shared_bytes(kernel, source, deeper, spec) if isinstance(deeper, Schedule) else 2 * spec.shared_bytes_per_unit
 
         limit, unit = spec.shared_bytes_per_workgroup, spec.shared_bytes_per_unit
+        request = self._with_slots_that_fit(request, needed, limit, subject, place)
         if self.stages > 0:
             chosen = next((n for n in range(request.stages, 1, -1) if needed(n) <= limit), 1)
         elif (registers := registers_ahead(kernel, loop, spec)) > spec.max_registers_per_thread and mode == "stream":
@@ -242,6 +245,16 @@ class SetPipelinePass(KernelPass):
         request = replace(request, stages=chosen, unroll=2 if moves and not multiplies_by_element(loop) else 1)
         loop.attributes[PIPELINE] = request_attribute(request)
         emit("decision", self.name, subject, f"{chosen} stages, mode {mode}: {needed(chosen)} of {limit} bytes of shared memory", place)
+
+    def _with_slots_that_fit(
+        self, request: Request, needed: Callable[[int], int], limit: int, subject: str, place: SourceLocation | None
+    ) -> Request:
+        """The request with slots that groups of warps share, if there is the memory: else the loop may not be cut, but overlaps."""
+        if not request.buffers or self.buffers or (slots := needed(2)) <= limit:
+            return request
+        text = f"as many slots as without groups of warps: the {SLOTS_OF_GROUPS} that these share need {slots} bytes of {limit}"
+        emit("refusal", self.name, subject, text, place)
+        return replace(request, buffers=0)
 
     def _reading_ahead(self, kernel: tile.KernelOp, source: LoopBody, request: Request, spec: TargetSpec) -> Request | None:
         """The request that reads shared memory a step ahead; None where registers do not hold a step's operands twice."""
