@@ -5,7 +5,7 @@ An unsigned quotient or remainder repeats with its operand only as long as the o
 
 from collections.abc import Callable
 
-from treadle.ir.core import AffineBinaryOpKind, Operation, SSAValue
+from treadle.ir.core import AffineBinaryOpKind, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
 from treadle.verify.affine_maps import affine_map_of, results_of
 from treadle.verify.scalars import constant_value, is_narrow, width_of
@@ -62,6 +62,8 @@ def _follows(value: SSAValue, is_known: IsKnown) -> bool:
             return is_known(operands[1])
         case "arith.extui":
             return True
+        case "arith.subi":
+            return _is_left(operands[0], operands[1])
         case _ if name in _MAY_WRAP and (is_narrow(op) or width_of(operands[0].type) == 1):
             return False
         case "arith.trunci":
@@ -74,6 +76,12 @@ def _follows(value: SSAValue, is_known: IsKnown) -> bool:
             return any(map(is_known, operands))
         case _:
             return name in _GIVEN
+
+
+def _is_left(whole: SSAValue, number: SSAValue) -> bool:
+    """Whether a difference is what is left of a loop in one of its iterations: its end less the iteration's number."""
+    loop = number.block.parent_op() if isinstance(number, BlockArgument) and not number.index else None
+    return isinstance(loop, scf.ForOp) and loop.ub is whole
 
 
 def _affine(op: Operation, is_known: IsKnown) -> bool:
