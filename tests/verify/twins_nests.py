@@ -1,5 +1,7 @@
 """Pairs of kernels with a producer and a consumer whose inner loops are as long as the iteration around says; the first is wrong."""
 
+from collections.abc import Callable
+
 from verify.class_programs import binary, compared
 from verify.step_programs import ring
 from verify.twins_rings import Lines, around, carrying, fill, tagged, use
@@ -83,6 +85,18 @@ def least_of_three(other: str) -> str:
     return beside([*first, fence, *carrying(fill("%b"), "%last", start="%b0")], [*second, fence], symbols=("n", "m"))
 
 
+def from_below_zero(more: int) -> str:
+    """Loops whose first iteration is number -2; the consumer's uses are those of its numbers and `more`."""
+
+    def side(body: Callable[[str], Lines], more: int) -> Lines:
+        sums = [f"  %two = arith.constant {more} : index", binary("%j", "addi", "%i", "%two")]
+        return ["  scf.for %i = %first to %last step %c1 {", *sums, *body("%j"), "  }"]
+
+    first = ("  %first = arith.constant -2 : index", binary("%last", "addi", "%n", "%first"))
+    return ring(side(fill, 2), side(use, more), *first)
+
+
+pair("numbers from below zero", from_below_zero(5), from_below_zero(2))
 pair("uses compared with an inner loop's end", compared_within("sle"), compared_within("slt"))
 pair("two uses an inner iteration", by_twos("sle"), by_twos("slt"))
 pair("an iteration's uses in blocks", in_blocks("%c2"), in_blocks("%c3"))
