@@ -77,6 +77,23 @@ def blocks_of(length: int, most: str) -> str:
     return ring(blocks(fill("%b"), 3, "%c3"), blocks(use("%b"), length, most))
 
 
+def tiles_in_blocks(last: str) -> str:
+    """Tiles of m uses, which the producer takes in blocks of four, the consumer in blocks of three."""
+
+    def side(body: Lines, length: int, last: str) -> Lines:
+        count = [binary("%up", "addi", last, f"%c{length - 1}"), binary("%blocks", "divui", "%up", f"%c{length}")]
+        rest = [
+            binary("%o", "muli", "%k", f"%c{length}"),
+            binary("%l", "subi", last, "%o"),
+            f"  %some = arith.minsi %l, %c{length} : index",
+        ]
+        inner = [*rest, *carrying(body, "%some", number="x", start="%bk", result="y0"), "  scf.yield %y0 : index\n  }"]
+        head = "  %y1 = scf.for %k = %c0 to %blocks step %c1 iter_args(%bk = %b0) -> (index) {"
+        return around([*count, head, *inner], "%i = %w to %n step %g")
+
+    return ring(side(fill("%b"), 4, "%m"), side(use("%b"), 3, last), symbols=("n", "m", "g"), grid="g")
+
+
 def least_of_three(other: str) -> str:
     """Iteration i takes i uses, but no more than four, and than m."""
     last = ["  %four = arith.minsi %i, %c4 : index", "  %last = arith.minsi %four, {} : index"]
@@ -102,4 +119,5 @@ pair("two uses an inner iteration", by_twos("sle"), by_twos("slt"))
 pair("an iteration's uses in blocks", in_blocks("%c2"), in_blocks("%c3"))
 pair("blocks of two beside blocks of three", blocks_of(2, "%c1"), blocks_of(2, "%c2"))
 pair("blocks of four beside blocks of three", blocks_of(4, "%c3"), blocks_of(4, "%c4"))
+pair("tiles in blocks of four and of three", tiles_in_blocks("%n"), tiles_in_blocks("%m"))
 pair("the least of three", least_of_three("%n"), least_of_three("%m"))

@@ -29,6 +29,7 @@ Done = tuple[tuple[int, ...], ...]
 """In which iteration of each of its loops each agent is."""
 Seen = tuple[Done, int, int]
 """Where the strands were at a state, and the lengths of the path and of the log then."""
+INNER_DEPTHS = (2, 3)  # loops within the outermost one, whose frame is number 1, and within tiles of blocks
 MAX_STATES = 4096
 MAX_SAVED = 32
 MAX_ENDS = 4
@@ -89,11 +90,6 @@ def _jumps(agents: list[Agent], before: Done, now: Done) -> tuple[Jump, ...]:
             return ()
         found += [(agent.number, depth, step) for depth, step in moved]
     return tuple(found)
-
-
-def _within(done: Done) -> Done:
-    """In which iteration each strand is of the loops within its outermost one."""
-    return tuple([numbers[2:] for numbers in done])
 
 
 def _outermost(agents: list[Agent]) -> list[tuple[int, ...]]:
@@ -249,16 +245,18 @@ class Repetitions:
             yield tuple([(agent.number, len(agent.frames) - back, step) for agent, (back, step) in pairs if back]), moves[1]
 
     def _since(self, known: Seen, state: State, agents: list[Agent], done: Done) -> tuple[tuple[Jump, ...], Seen]:
-        """The round since the state was there last. Where a strand went on in several of its loops, it is the one since the strands were in
-        the same iterations of inner loops, too: blocks of three beside blocks of four.
-        """
+        """The round since the state was last there; where strands went on in several loops, since inner ones were where they are, too."""
         jumps = _jumps(agents, known[0], done)
         if jumps or known[0] == done:
             return jumps, known
-        self._seen_within[state, _within(known[0])] = known
-        before = self._seen_within.get((state, _within(done)))
-        self._seen_within[state, _within(done)] = done, len(self._path), len(self.log)
-        return (_jumps(agents, before[0], done), before) if before is not None else (jumps, known)
+        for depth in INNER_DEPTHS:
+            then, now = (tuple([numbers[depth:] for numbers in each]) for each in (known[0], done))
+            self._seen_within.setdefault((state, then), known)
+            before = self._seen_within.get((state, now))
+            self._seen_within[state, now] = done, len(self._path), len(self.log)
+            if before is not None and (jumps := _jumps(agents, before[0], done)):
+                return jumps, before
+        return (), known
 
     def _may_take_over(self, inside: frozenset[int]) -> bool:
         """Whether rounds that another run did go for this one too: not where a loop is in them whose length its class leaves open.
