@@ -78,6 +78,22 @@ def from_tile(distance: str) -> str:
     return on_grid(one(*lines, binary("%o", "muli", "%t", "%c64"), update("%q, %c0", kind, back="%o, %c0"), "  }", symbols=("n", "g")), "g")
 
 
+def comes_round(bits: int) -> str:
+    """Both roles go round the first two slots of a ring by a counter of so many bits, which begins anew at zero."""
+    numbers = [f"  %k{number} = arith.constant {number} : i{bits}" for number in (0, 1, 2)]
+
+    def side(body: tuple[str, ...]) -> list[str]:
+        parts = [
+            binary(f"%{name}", kind, *of, f"i{bits}") for name, kind, of in (("s0", "remui", ("%b", "%k2")), ("q0", "divui", ("%b", "%k2")))
+        ]
+        casts = [binary("%h0", "remui", "%q0", "%k2", f"i{bits}"), f"  %s = arith.index_castui %s0 : i{bits} to index"]
+        casts += [f"  %h = arith.index_castui %h0 : i{bits} to index\n  %p = arith.index_cast %h : index to i32"]
+        head = f"  %z = scf.for %i = %c0 to %n step %c1 iter_args(%b = %k0) -> (i{bits}) {{"
+        return [head, *parts, *casts, *turn("%b")[2:], *body, f"  %b2 = arith.addi %b, %k1 : i{bits}\n  scf.yield %b2 : i{bits}\n  }}"]
+
+    return ring(side(FILL), side(USE), *numbers)
+
+
 THREE = compared("%skip", "eq", "%bit", "%c3")
 LIMITS = {
     "quotients by sizes": quotient("%n", "n * m"),
@@ -87,6 +103,7 @@ LIMITS = {
     "products of sizes": no_such_product("%n"),
     "what loops carry is multiplied": text(*doubled(), symbols=("n",)),
     "synchronisation behind conditions on data": either_way(),
+    "counters that come round late": comes_round(16),
     "counters of triangular loops that do something else": ring(triangular(FILL), triangular(USE, '  sync.sched_fence ["alu"]')),
 }
 
@@ -109,6 +126,7 @@ def test_the_same_within_it() -> None:
         "the same tile, in turns of a size": from_tile("%c0"),
         "products with constants": no_such_product("%c4"),
         "what loops carry grows evenly": text(*[line.replace("muli", "addi") for line in doubled()], symbols=("n",)),
+        "counters that come round soon": comes_round(8),
         "rectangular loops": ring(producer, consumer),
     }
     assert {name: prove(kernel_of(body)).status for name, body in within.items()} == dict.fromkeys(within, "proven")

@@ -4,7 +4,7 @@ from time import process_time
 
 import pytest
 from hazards.kernels import kernel_of
-from verify import twins_rings, twins_schedules, twins_sizes
+from verify import twins_nests, twins_rings, twins_schedules, twins_sizes
 from verify.step_programs import FILL, USE, ring, turn
 
 from treadle.dialects import tile
@@ -12,8 +12,8 @@ from treadle.verify.check import prove
 from treadle.verify.verdict import Verdict
 
 SECONDS = 2
-WRONG = {**twins_sizes.WRONG, **twins_rings.WRONG, **twins_schedules.WRONG}
-RIGHT = {**twins_sizes.RIGHT, **twins_rings.RIGHT, **twins_schedules.RIGHT}
+WRONG = {**twins_sizes.WRONG, **twins_rings.WRONG, **twins_nests.WRONG, **twins_schedules.WRONG}
+RIGHT = {**twins_sizes.RIGHT, **twins_rings.RIGHT, **twins_nests.RIGHT, **twins_schedules.RIGHT}
 
 
 def verdict_of(text: str) -> Verdict:

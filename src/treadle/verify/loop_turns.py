@@ -3,11 +3,12 @@
 Only comparisons that something depends on count; which these are shows when the loop is followed.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
-from treadle.ir.core import Operation
-from treadle.ir.dialects import builtin
+from treadle.ir.core import BlockArgument, Operation, SSAValue
+from treadle.ir.dialects import builtin, scf
 from treadle.verify.reasons import Constraint, Reason
+from treadle.verify.scalars import constant_of, scalar_function
 from treadle.verify.symbols import Form, combined, of, scaled, shifted
 from treadle.verify.trace_state import State, Undecided
 from treadle.verify.turning_points import EXTREMES, LoopFacts, Turn
@@ -17,6 +18,8 @@ Position = tuple[int, Form]
 Choices = frozenset[tuple[Operation, int]]
 """Minima, maxima and selections, and the operand that each is."""
 _LESS, _GREATER = (2, 3), (4, 5)
+_FROM_ZERO = (2, 5)
+"""Of these, the ones that a difference of zero or more decides; else it is one or more."""
 
 
 class Stretches:
@@ -38,7 +41,7 @@ class Stretches:
 class LoopTurns:
     """The turning points of one loop. `open`: the comparisons that may be left out where nothing depends on them."""
 
-    def __init__(self, state: State, op: Operation, facts: LoopFacts) -> None:
+    def __init__(self, state: State, op: scf.ForOp, facts: LoopFacts) -> None:
         self.state, self.op, self.facts = state, op, facts
         self.open = frozenset(each for each in facts.covered if each.results[0] in state.unknowns.varies)
         self._always = [each for each in facts.covered if each not in self.open]
@@ -66,6 +69,9 @@ class LoopTurns:
                     at = self._place(limit, value, each)
                     if 0 < at < count:
                         found.setdefault(at, []).append(Form((), at))
+                    elif at >= count and length.terms:  # executions of more iterations have to end ahead of it, too
+                        until = min(until, at)
+                        self._note(shared, shifted(scaled(length, -1), at))
                     continue
                 if not each:
                     self._note(shared, shifted(form, -limit) if value >= limit else shifted(scaled(form, -1), limit - 1))
@@ -93,12 +99,45 @@ class LoopTurns:
             covered = self.facts.covered[op]
             if covered.only_limit is not None:
                 found += _choices(op, is_above=_is_above(covered.turns[0], self._value(covered.turns[0], at)))
+            elif not covered.residues and not covered.conditions:
+                found += self._choices_of_several(op, at)
         for op, turn, placed in self.facts.inside:
             first = self._value(placed.turn, at)
             sides = {_is_above(turn, value) for value in (first, first + turn.per_iteration * (placed.count - 1))}
             if len(sides) == 1:
                 found += _choices(op, is_above=sides.pop())
         return frozenset(found)
+
+    def _choices_of_several(self, op: Operation, at: int) -> list[tuple[Operation, int]]:
+        """The same where several turning points decide: what iteration `at` compares says on which side of all of them the stretch is."""
+        known = {value for turn in self.facts.covered[op].turns for value, _ in turn.rest}
+        left, right = (self._computed(operand, at, known) for operand in op.operands)
+        if left is None or right is None:
+            return []
+        return _choices(op, is_above=left >= right + (op.name in EXTREMES or _predicate(op) not in _FROM_ZERO))
+
+    def _computed(self, value: SSAValue, at: int, known: Set[SSAValue]) -> int | None:
+        """What a value is in iteration `at`, where it is made of the loop's numbers and values that turning points depend on."""
+        owner = value.owner
+        if value in known:
+            number = self.state.env[self.state.place(value)]
+            return number if isinstance(number, int) else None
+        if isinstance(value, BlockArgument):
+            return self._carried(value.index - 1, at, known) if owner is self.op.body.block else None
+        if not isinstance(owner, Operation) or owner.regions:
+            return None
+        if (constant := constant_of(value)) is not None:
+            return constant
+        function = scalar_function(owner)
+        operands = [self._computed(operand, at, known) for operand in owner.operands] if function is not None else []
+        return None if function is None or None in operands else function(*operands)
+
+    def _carried(self, place: int, at: int, known: Set[SSAValue]) -> int | None:
+        """What the loop carries at a place in iteration `at`, or where that is -1 its number, if it grows evenly."""
+        start = self.op.iter_args[place] if place >= 0 else self.op.lb
+        step = self.facts.steps.get(place) if place >= 0 else constant_of(self.op.step)
+        first = self._computed(start, at, known) if start in known else None
+        return None if first is None or step is None else first + step * at
 
     def _value(self, turn: Turn, at: int) -> int:
         """The value of a form in iteration `at`."""

@@ -27,6 +27,9 @@ Steps = tuple[int, ...]
 """How many iterations of its innermost loop each agent does in a round."""
 Done = tuple[tuple[int, ...], ...]
 """In which iteration of each of its loops each agent is."""
+Seen = tuple[Done, int, int]
+"""Where the strands were at a state, and the lengths of the path and of the log then."""
+INNER_DEPTHS = (2, 3)  # loops within the outermost one, whose frame is number 1, and within tiles of blocks
 MAX_STATES = 4096
 MAX_SAVED = 32
 MAX_ENDS = 4
@@ -137,7 +140,8 @@ class Repetitions:
         self._open_loops = trace.open_loops
         self.log, self._looks = [], list[Moment]()
         self._path: tuple[Moment, ...] = ()
-        self._seen: dict[State, tuple[Done, int, int]] = {}
+        self._seen: dict[State, Seen] = {}
+        self._seen_within: dict[tuple[State, Done], Seen] = {}
         self._taken_over: set[int] = set()
         self._turn: tuple[int, ...] = ()
         self._progress: object = None
@@ -221,7 +225,7 @@ class Repetitions:
         if steps is not None and not steps[1].isdisjoint(self._open_loops):
             steps = None
         if known is not None:
-            jumps = _jumps(agents, known[0], done)
+            jumps, known = self._since(known, state, agents, done)
             inside = frozenset(loop for _, _, loop, _ in self.log[known[2] :]).union(self._taken_over)
             for passed in self._path[known[1] :]:
                 if not passed.cycle:
@@ -239,6 +243,20 @@ class Repetitions:
         if moves is not None and self._may_take_over(moves[1]):
             pairs = zip(agents, moves[0], strict=True)
             yield tuple([(agent.number, len(agent.frames) - back, step) for agent, (back, step) in pairs if back]), moves[1]
+
+    def _since(self, known: Seen, state: State, agents: list[Agent], done: Done) -> tuple[tuple[Jump, ...], Seen]:
+        """The round since the state was last there; where strands went on in several loops, since inner ones were where they are, too."""
+        jumps = _jumps(agents, known[0], done)
+        if jumps or known[0] == done:
+            return jumps, known
+        for depth in INNER_DEPTHS:
+            then, now = (tuple([numbers[depth:] for numbers in each]) for each in (known[0], done))
+            self._seen_within.setdefault((state, then), known)
+            before = self._seen_within.get((state, now))
+            self._seen_within[state, now] = done, len(self._path), len(self.log)
+            if before is not None and (jumps := _jumps(agents, before[0], done)):
+                return jumps, before
+        return (), known
 
     def _may_take_over(self, inside: frozenset[int]) -> bool:
         """Whether rounds that another run did go for this one too: not where a loop is in them whose length its class leaves open.
@@ -275,11 +293,12 @@ class Repetitions:
         self._progress = outer
         if len(self._saved) == MAX_SAVED:
             self._saved.pop(0)
-        seen, everything = dict(self._seen), self.save()
+        seen, within, everything = dict(self._seen), dict(self._seen_within), self.save()
 
         def restore() -> None:
             everything()
             self._seen = dict(seen)
+            self._seen_within = dict(within)
 
         self._path = moment.path = (*self._path, moment)
         moment.restore = restore

@@ -86,6 +86,11 @@ def constant_value(op: Operation) -> Scalar:
     return _signed(number, width_of(op.results[0].type, op)) if is_large and width_of(op.results[0].type) else number
 
 
+def constant_of(value: SSAValue) -> Scalar:
+    """The number that an `arith.constant` gives; None where a value is none."""
+    return constant_value(value.owner) if isinstance(value.owner, Operation) and value.owner.name == "arith.constant" else None
+
+
 def is_constant(value: SSAValue) -> bool:
     """Whether a value is an `arith.constant`."""
     return isinstance(value.owner, Operation) and value.owner.name == "arith.constant"

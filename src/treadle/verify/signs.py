@@ -5,10 +5,10 @@ An unsigned quotient or remainder repeats with its operand only as long as the o
 
 from collections.abc import Callable
 
-from treadle.ir.core import AffineBinaryOpKind, Operation, SSAValue
+from treadle.ir.core import AffineBinaryOpKind, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
 from treadle.verify.affine_maps import affine_map_of, results_of
-from treadle.verify.scalars import constant_value, is_narrow, width_of
+from treadle.verify.scalars import INDEX_BITS, constant_of, constant_value, is_narrow, width_of
 from treadle.verify.value_sources import sources_of
 
 _GIVEN = ("tile.program_id", "pipe.group_id", "pipe.cluster_rank")
@@ -62,6 +62,10 @@ def _follows(value: SSAValue, is_known: IsKnown) -> bool:
             return is_known(operands[1])
         case "arith.extui":
             return True
+        case "arith.subi" | "arith.addi" if not is_narrow(op) and (least := _least_of(value)) is not None and least >= 0:
+            return True
+        case "arith.subi":
+            return not is_narrow(op) and _is_left(operands[0], operands[1])
         case _ if name in _MAY_WRAP and (is_narrow(op) or width_of(operands[0].type) == 1):
             return False
         case "arith.trunci":
@@ -74,6 +78,26 @@ def _follows(value: SSAValue, is_known: IsKnown) -> bool:
             return any(map(is_known, operands))
         case _:
             return name in _GIVEN
+
+
+def _is_left(whole: SSAValue, number: SSAValue) -> bool:
+    """Whether a difference is what is left of a loop in one of its iterations: its end less the iteration's number."""
+    loop = number.block.parent_op() if isinstance(number, BlockArgument) and not number.index else None
+    return isinstance(loop, scf.ForOp) and loop.ub is whole
+
+
+def _least_of(value: SSAValue) -> int | None:
+    """No value is less: a sum of numbers of loops and constants; None where nothing says so."""
+    if isinstance(value, BlockArgument):
+        loop = value.block.parent_op()
+        return _least_of(loop.lb) if isinstance(loop, scf.ForOp) and not value.index else None
+    op = value.owner
+    if not isinstance(op, Operation) or width_of(value.type) < INDEX_BITS or op.name not in ("arith.constant", "arith.addi", "arith.subi"):
+        return None
+    if op.name == "arith.constant":
+        return constant_value(op)
+    left, right = _least_of(op.operands[0]), _least_of(op.operands[1]) if op.name == "arith.addi" else constant_of(op.operands[1])
+    return None if left is None or right is None else left + right if op.name == "arith.addi" else left - right
 
 
 def _affine(op: Operation, is_known: IsKnown) -> bool:

@@ -148,7 +148,7 @@ class LoopSteps:
         lower, lower_symbol = state.env[self.bounds[0]], state.symbols[self.bounds[0]]
         varies = [(at, value, symbol, each) for at, value, symbol, each in starts]
         varies.append((self.number, lower, lower_symbol, step))
-        (origin, position), is_fixed = positions[0], False
+        (origin, position), is_fixed, is_known = positions[0], False, True
 
         def begin(at: int) -> None:
             for place, value, symbol, each in varies:
@@ -173,8 +173,12 @@ class LoopSteps:
             self._demand(unused)
             if self.never_repeats:
                 self._demand(unused, self.turns.choices(used, first))
+            if self.never_repeats and length.terms and is_known and last < positions[-1][0]:
+                state.zero(length, self.op)  # else the whole loop had to be as long as here
+                length = Form((), last - first)
+            is_known = is_known and not length.terms
             # Each of a number of iterations that are the same in all of the class is followed for itself.
-            is_fixed = self.never_repeats and not low.terms and not length.terms
+            is_fixed = self.never_repeats and is_known
             # In a few iterations after a turning point a number is known by how far that is, however long the loop was before.
             is_tail = bool(low.terms) and (not length.terms or (self.never_repeats and last - first <= FEW))
             origin, position = (first, low) if is_tail else positions[0]

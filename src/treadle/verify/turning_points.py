@@ -11,6 +11,7 @@ from treadle.dialects import pipe, sync
 from treadle.ir.core import BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
 from treadle.records import Record
+from treadle.verify.limits_of_values import most_of
 from treadle.verify.linear_forms import Linear, LinearForms, add
 from treadle.verify.piecewise import Piece, Pieces, difference, pieces
 from treadle.verify.program import Program
@@ -73,7 +74,7 @@ class Covered(Record):
 
 
 class Placed(Record):
-    """A turning point of a loop of `count` iterations whose place `around`, the loop around it, decides; it turns for each at `turn`."""
+    """A turning point of a loop of at most `count` iterations whose place `around`, the loop around it, decides, which turns at `turn`."""
 
     around: scf.ForOp
     turn: Turn
@@ -244,10 +245,9 @@ class TurningPoints:
         """Turning points of loops of few iterations, whose places a loop around decides."""
         found: dict[tuple[Operation, Turn], Placed] = {}
         for loop in self._steps:
-            span, step = add(self.forms.of(loop.ub), self.forms.of(loop.lb), -1), self.forms.of(loop.step)
-            if span[0] or step[0] or not step[1] > 0 or not 0 < span[1] <= MAX_PLACES * step[1]:
+            count = self._most_iterations(loop)
+            if not 0 < count <= MAX_PLACES:
                 continue
-            count = -(-span[1] // step[1])
             for turn in dict.fromkeys(turn for each in covered[loop].values() for turn in each.turns):
                 form: Linear = ((), turn.constant)
                 for value, factor in turn.rest:
@@ -257,6 +257,15 @@ class TurningPoints:
                 if around is not None and made is not None:
                     found[loop, turn] = Placed(around, made, count)
         return found
+
+    def _most_iterations(self, loop: scf.ForOp) -> int:
+        """How many iterations a loop has at most, of any of its executions; 0 where that is not known."""
+        span, step = add(self.forms.of(loop.ub), self.forms.of(loop.lb), -1), self.forms.of(loop.step)
+        if step[0] or not step[1] > 0:
+            return 0
+        last, first = most_of(loop.ub), self.forms.of(loop.lb)
+        most = span[1] if not span[0] else last - first[1] if last is not None and not first[0] else 0
+        return max(0, -(-most // step[1]))
 
     def _sign_turns(self, value: SSAValue) -> tuple[scf.ForOp, list[Turn]] | None:
         made = pieces(self.forms, value)
