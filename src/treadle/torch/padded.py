@@ -43,7 +43,7 @@ def _pairs(amounts: Any, rank: int) -> list[tuple[Any, Any]]:
 def _order(node: fx.Node) -> list[int]:
     """Which dimension of the first array each dimension of its permutations is."""
     *permutations, source = behind_permutations(node)
-    order = list(range(source.meta["val"].dim()))
+    order: list[int] = list(range(source.meta["val"].dim()))
     for moved in reversed(permutations):
         rest: Any = moved.args[1:]
         if name_of(moved.target) == "aten::permute":

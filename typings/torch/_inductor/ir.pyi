@@ -7,14 +7,33 @@ class IRNode:
     def get_size(self) -> Sequence[Any]: ...
     def get_stride(self) -> Sequence[Any]: ...
 
+class Layout:
+    size: Sequence[Any]
+    stride: Sequence[Any]
+    offset: Any
+
+class FlexibleLayout(Layout):
+    @staticmethod
+    def contiguous_strides(sizes: Sequence[Any]) -> list[Any]: ...
+
+class FixedLayout(Layout):
+    def __init__(self, device: Any, dtype: Any, size: Sequence[Any], stride: Sequence[Any]) -> None: ...
+
 class ReinterpretView(IRNode):
     layout: Any
     data: Any
+    def __init__(self, *, data: Any, layout: Layout) -> None: ...
+    def get_device(self) -> Any: ...
     def get_dtype(self) -> Any: ...
 
 class TensorBox(IRNode):
+    def __init__(self, data: IRNode) -> None: ...
     @staticmethod
     def create(data: IRNode) -> TensorBox: ...
+
+class ExternKernel(IRNode):
+    @classmethod
+    def require_exact_strides(cls, x: Any, exact_strides: Sequence[Any]) -> Any: ...
 
 class FallbackKernel(IRNode):
     inputs: Sequence[IRNode]
