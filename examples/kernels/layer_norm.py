@@ -7,9 +7,9 @@ import treadle
 import treadle.language as tl
 
 
-def normalised(loaded, x, mean, rstd, row, EPS: tl.constexpr, BLOCK: tl.constexpr):
+def normalised(x, mean, rstd, row, EPS: tl.constexpr, BLOCK: tl.constexpr):
     """A row as it is before it is scaled and shifted; its mean and the inverse of its deviation are stored."""
-    values = loaded.to(tl.float32)
+    values = x[row, 0:BLOCK].to(tl.float32)
     average = tl.sum(values, axis=0) / x.shape[1]
     centred = tl.where(tl.arange(BLOCK) < x.shape[1], values - average, 0.0)
     scale = tl.rsqrt(tl.sum(centred * centred, axis=0) / x.shape[1] + EPS)
@@ -18,30 +18,22 @@ def normalised(loaded, x, mean, rstd, row, EPS: tl.constexpr, BLOCK: tl.constexp
     return centred * scale
 
 
-IN_TURN = ((2, 2, 0), (2, 8, 0), (4, 8, 0), (4, 8, 1), (2, 16, 1), (4, 16, 1), (4, 4, 1), (8, 4, 1))
-"""Rows that a workgroup takes in turn, its warps, and whether the next row is loaded ahead, while the sums of one are made. Such rows share
-the scales and shifts, which are loaded once and are twice as much as a row. Of long rows these would fill the registers.
+CONFIGS = [treadle.Config({"ROWS": rows}, num_warps=warps) for rows, warps in ((2, 2), (2, 8), (4, 8), (1, 4), (1, 8))]
+"""Rows that are taken in turn share the scales and shifts, which are loaded once, ahead of the sums, and are twice as much as a row. Of
+long rows these would fill the registers.
 """
-ONE_EACH = ((1, 4, 0), (1, 8, 0), (1, 16, 0))
-CONFIGS = [treadle.Config({"ROWS": rows, "AHEAD": ahead}, num_warps=warps) for rows, warps, ahead in IN_TURN + ONE_EACH]
 
 
 @treadle.autotune(CONFIGS, key=["x"])
 @treadle.kernel
-def layer_norm(x, weight, bias, y, mean, rstd, EPS: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr, AHEAD: tl.constexpr):
-    if AHEAD:
-        loaded = tl.load(x[tl.program_id(0), 0:BLOCK])
+def layer_norm(x, weight, bias, y, mean, rstd, EPS: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr):
+    if ROWS > 1:
         scales, shifts = tl.load(weight[0:BLOCK]), tl.load(bias[0:BLOCK])
         for row in tl.range(tl.program_id(0), x.shape[0], tl.num_programs(0)):
-            values, loaded = loaded, tl.load(x[row + tl.num_programs(0), 0:BLOCK])
-            y[row, 0:BLOCK] = normalised(values, x, mean, rstd, row, EPS, BLOCK) * scales + shifts
-    elif ROWS > 1:
-        scales, shifts = tl.load(weight[0:BLOCK]), tl.load(bias[0:BLOCK])
-        for row in tl.range(tl.program_id(0), x.shape[0], tl.num_programs(0)):
-            y[row, 0:BLOCK] = normalised(x[row, 0:BLOCK], x, mean, rstd, row, EPS, BLOCK) * scales + shifts
+            y[row, 0:BLOCK] = normalised(x, mean, rstd, row, EPS, BLOCK) * scales + shifts
     else:
         row = tl.program_id(0)
-        y[row, 0:BLOCK] = normalised(x[row, 0:BLOCK], x, mean, rstd, row, EPS, BLOCK) * weight[0:BLOCK] + bias[0:BLOCK]
+        y[row, 0:BLOCK] = normalised(x, mean, rstd, row, EPS, BLOCK) * weight[0:BLOCK] + bias[0:BLOCK]
 
 
 def problem(rng: np.random.Generator, rows: int, columns: int) -> harness.Problem:
