@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from attention import attention
 
+from treadle.dialects import tile
 from treadle.driver.lowering import scheduled
 from treadle.driver.sources import read_source
 from treadle.ir.dialects import builtin
@@ -77,3 +78,13 @@ class Problem:
     def grid(self, BM: int) -> tuple[int, int, int]:
         """Workgroups."""
         return -(-self.queries // BM), self.shared * self.group, self.batch
+
+
+def symbols_of(kernel: tile.KernelOp, problem: Problem, rows: int) -> list[int]:
+    """What the kernel's symbols are for a problem in tiles of so many rows."""
+    arrays = dict(zip("qkv", problem.arrays(), strict=True)) | dict(zip(("o", "lse"), problem.outputs(), strict=True))
+    values = {f"{name}_size{axis}": size for name, array in arrays.items() for axis, size in enumerate(array.shape)}
+    for name, array in arrays.items():
+        values |= {f"{name}_stride{axis}": stride // array.itemsize for axis, stride in enumerate(array.strides)}
+    values |= dict(zip(("grid_x", "grid_y", "grid_z"), problem.grid(rows), strict=True)) | {"first": problem.first}
+    return [values[name] for name in kernel.symbol_names()]

@@ -9,7 +9,7 @@ import pytest
 from attention import attend
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from language.attention_problems import Problem
+from language.attention_problems import Problem, symbols_of
 
 from treadle.dialects import pipe, sync, tile
 from treadle.ir.dialects import builtin, scf
@@ -79,20 +79,11 @@ def test_roles_of_hopper(causal: bool, warps: int, turns: str) -> None:
     for queries, keys, first in ((77, 131, 5), (1, 1, 0), (130, 63, 0), (65, 200, 64)):
         one = Problem(**SMALL, queries=queries, keys=keys, causal=causal, first=first)
         q, k, v = one.arrays(seed=keys)
-        symbols = _symbols(kernel, one, 16 * warps)
+        symbols = symbols_of(kernel, one, 16 * warps)
         for mode, seed in WAYS:
             report = simulate(kernel, [q, k, v, *one.outputs()], symbols, mode=mode, seed=seed)
             assert report.ok, report
             one.check((report.outputs[0].reshape(q.shape), report.outputs[1].reshape(q.shape[:3])), q, k, v)
-
-
-def _symbols(kernel: tile.KernelOp, problem: Problem, rows: int) -> list[int]:
-    arrays = dict(zip("qkv", problem.arrays(), strict=True)) | dict(zip(("o", "lse"), problem.outputs(), strict=True))
-    values = {f"{name}_size{axis}": size for name, array in arrays.items() for axis, size in enumerate(array.shape)}
-    for name, array in arrays.items():
-        values |= {f"{name}_stride{axis}": stride // array.itemsize for axis, stride in enumerate(array.strides)}
-    values |= dict(zip(("grid_x", "grid_y", "grid_z"), problem.grid(rows), strict=True)) | {"first": problem.first}
-    return [values[name] for name in kernel.symbol_names()]
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from attention import attend, attention
-from language.attention_problems import Problem
+from language.attention_problems import Problem, symbols_of
 from staged_attention import attention as by_hand
 
 from treadle.dialects import pipe, tile
@@ -27,15 +27,6 @@ def kernel_of(problem: Problem, target: str, columns: int) -> tile.KernelOp:
     return next(op for op in module.walk() if isinstance(op, tile.KernelOp))
 
 
-def symbols_of(kernel: tile.KernelOp, problem: Problem) -> list[int]:
-    arrays = dict(zip("qkv", problem.arrays(), strict=True)) | dict(zip(("o", "lse"), problem.outputs(), strict=True))
-    values = {f"{name}_size{axis}": size for name, array in arrays.items() for axis, size in enumerate(array.shape)}
-    for name, array in arrays.items():
-        values |= {f"{name}_stride{axis}": stride // array.itemsize for axis, stride in enumerate(array.strides)}
-    values |= dict(zip(("grid_x", "grid_y", "grid_z"), problem.grid(ROWS), strict=True)) | {"first": problem.first}
-    return [values[name] for name in kernel.symbol_names()]
-
-
 def test_as_it_is_written() -> None:
     problem = Problem(1, 1, 2, 77, 131, 64, causal=True, first=5)
     q, k, v = problem.arrays()
@@ -52,7 +43,7 @@ def test_schedules(target: str, width: int, columns: int, causal: bool) -> None:
     for queries, keys in ((70, 201), (151, columns), (1, 1)):
         one = Problem(1, 1, 1, queries, keys, width, causal)
         q, k, v = one.arrays(seed=keys)
-        report = simulate(kernel, [q, k, v, *one.outputs()], symbols_of(kernel, one), mode="random", seed=keys)
+        report = simulate(kernel, [q, k, v, *one.outputs()], symbols_of(kernel, one, ROWS), mode="random", seed=keys)
         assert report.ok, report
         one.check((report.outputs[0].reshape(q.shape), report.outputs[1].reshape(q.shape[:3])), q, k, v)
 

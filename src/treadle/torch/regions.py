@@ -2,9 +2,9 @@
 
 A region begins at its anchor: casts and norms of the operands stay in the kernels before it. It grows forward, from one value to the next
 that everything in between leads to, so that it never lies on both sides of a node that stays outside. What is computed element by element
-for such nodes alone joins them (the slope of an activation behind the gradient of its layer), where the arrays that are then read are no
-longer than those that need not be stored. Views at its borders stay outside, but for permutations of operands, which cost a matrix product
-nothing.
+for such nodes alone joins them (the slope of an activation behind the gradient of its layer), where the arrays that are then read are at
+most twice as long as those that need not be stored. Views at its borders stay outside, but for permutations of operands, which cost a
+matrix product nothing.
 """
 
 import heapq
