@@ -12,6 +12,7 @@ from torch import fx
 from treadle.errors import TORCH_STRICT, TreadleError
 from treadle.records import dataclass
 from treadle.torch import programs
+from treadle.torch.channels_last import lay_back, lay_out
 from treadle.torch.choice import Verdict, verdict
 from treadle.torch.flattening import flatten
 from treadle.torch.fused import fused_nodes
@@ -47,6 +48,7 @@ def take(graph: fx.Graph, settings: Settings) -> list[RegionRecord]:
         raise TreadleError(TORCH_STRICT, node=node.name, reason=reason)
     pad_before_permutations(graph)
     recovered = recover(graph)
+    laid = lay_out(graph, as_inductor=settings.rest == "inductor")
     trial = _copy(graph)
     candidates = [_candidate(region, settings) for region in _flat(trial, find(trial))]
     programs.build(candidate.recipe for candidate in candidates if candidate.recipe is not None)
@@ -55,6 +57,7 @@ def take(graph: fx.Graph, settings: Settings) -> list[RegionRecord]:
             candidate.reason = programs.refusal(candidate.recipe.digest) or ""
             _judge(candidate, settings)
         if candidate.reason and settings.strict:
+            lay_back(laid, ())
             put_back(graph, recovered, ())
             raise TreadleError(TORCH_STRICT, node=candidate.region.anchor.name, reason=candidate.reason)
     records = [*map(_record, candidates), *(_left_whole(node, reason) for node, reason in fused)]
@@ -67,7 +70,9 @@ def take(graph: fx.Graph, settings: Settings) -> list[RegionRecord]:
         if candidate.recipe is not None:
             inputs = [outside[number] for number in candidate.arguments]
             now.update(_replace(graph, region, inputs, f"{candidate.recipe.digest}.{name}", now))
-    put_back(graph, recovered, {region.anchor for region in regions})
+    taken = {region.anchor for region in regions}
+    lay_back(laid, taken)
+    put_back(graph, recovered, taken)
     graph.eliminate_dead_code()
     return records
 
