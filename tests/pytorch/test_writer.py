@@ -151,10 +151,15 @@ def written(fn: Callable[..., Any], arguments: list[Any], mode: str) -> tuple[An
     return treadle.compile(found.module, target="sim"), [arguments[number] for number in found.arguments]
 
 
+def results(fn: Callable[..., Any], arguments: list[Any]) -> list[Any]:
+    """What the function is in PyTorch."""
+    made = fn(*arguments)
+    return list(made) if isinstance(made, list | tuple) else [made]
+
+
 def in_float64(fn: Callable[..., Any], arguments: list[Any]) -> list[Any]:
     """What the function is of the same numbers in float64."""
-    made = fn(*(a.double() if a.is_floating_point() else a for a in arguments))
-    return list(made) if isinstance(made, list | tuple) else [made]
+    return results(fn, [a.double() if a.is_floating_point() else a for a in arguments])
 
 
 def array(result: Any) -> Any:
@@ -163,13 +168,17 @@ def array(result: Any) -> Any:
 
 
 def check(fn: Callable[..., Any], arguments: list[Any], mode: str, tolerance: float = 3e-6) -> None:
-    """The program computes what PyTorch does in float64, up to `tolerance` of the largest value."""
+    """The program computes what PyTorch does in float64, up to `tolerance` of the largest value; where numbers make f32 worse than that, as
+    the norm of a row of almost equal ones does, up to four times what PyTorch's own result is off.
+    """
     program, given = written(fn, arguments, mode)
-    for got, right in zip(program(*given), in_float64(fn, arguments), strict=True):
+    for got, right, eager in zip(program(*given), in_float64(fn, arguments), results(fn, arguments), strict=True):
         found = array(got)
         assert found.shape == right.shape
         right = right.double()
-        assert ((found == right) | ((found - right).abs() <= tolerance * max(1, right.abs().max()))).all()
+        off = (eager.double() - right).abs().nan_to_num(0, 0, 0)
+        allowed = tolerance * max(1, right.abs().max()) + 4 * (off.max() if off.numel() else 0)
+        assert ((found == right) | ((found - right).abs() <= allowed)).all()
 
 
 class Called(torch.nn.Module):
