@@ -3,6 +3,7 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
 import argparse
+import gc
 import os
 import random
 import statistics
@@ -144,10 +145,13 @@ def captured(call: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def host_us(calls: dict[str, Callable[[], Any]], clock: Clock) -> dict[str, float]:
-    """Microseconds of the host for a call of each: the median over rounds of a few calls that nothing waits for."""
+    """Microseconds of the host for a call of each: the median over rounds of a few calls that nothing waits for. Which is first changes
+    from round to round, and garbage is collected before: what either left behind is not the other's.
+    """
     times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(HOST_ROUNDS):
-        for name, call in calls.items():
+    for turn in range(HOST_ROUNDS):
+        gc.collect()
+        for name, call in list(calls.items())[:: -1 if turn % 2 else 1]:
             clock.synchronize()
             start = time.perf_counter()
             for _ in range(HOST_CALLS):
