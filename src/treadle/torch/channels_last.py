@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import torch
 from torch import fx
-from torch._inductor.graph import GraphLowering
 
 from treadle.records import dataclass
 from treadle.torch.memory import has_channels_last
@@ -58,6 +57,8 @@ def lay_back(laid: Sequence[LaidOut], taken: Collection[fx.Node]) -> None:
 
 def _is_preferred(graph: fx.Graph) -> bool:
     """Whether Inductor finds the graph's convolutions to be faster with channels last, in inference, and in training."""
+    from torch._inductor.graph import GraphLowering  # where the rest runs operator by operator, nothing needs it
+
     module: Any = SimpleNamespace(graph=graph)  # all that is looked at
     return all(GraphLowering.decide_layout_opt(module, is_inference=is_inference) for is_inference in (False, True))
 
