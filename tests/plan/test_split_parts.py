@@ -5,17 +5,17 @@ from itertools import product
 from math import inf
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from treadle.machine import TargetSpec, target_spec
 from treadle.plan.block_bounds import greatest, in_whole_steps, least, of_the_launch
 from treadle.plan.expr import Expr, ceil_div, constant, maximum, minimum, symbol
-from treadle.plan.form_times import Gathered, best_tile, tile_seconds
+from treadle.plan.form_times import Gathered, best_tile, bounded_seconds, tile_seconds
 from treadle.plan.pointwise_tiles import AxisShape
 from treadle.plan.reduction_parts import SplitReduction, split_reduction
 from treadle.plan.small_m import SLACK
-from treadle.plan.split_choices import SplitContraction, are_alike, role_costs
+from treadle.plan.split_choices import SplitContraction, are_alike, choices_of_one_tile, moved_bytes, role_costs
 from treadle.plan.split_parts import cluster_counts, merge_seconds, merge_times, split_contraction
 from treadle.plan.tile_config import ContractionShape, TileProblem, contraction_types
 
@@ -94,6 +94,22 @@ def test_what_is_left_out_of_a_search_is_never_the_best(target: str, m: int, n: 
     enough = whole * share
     found = min(merge_times(problem, part, count, costs, spec, enough).values(), default=inf)
     assert found == whole if share >= 1 + SLACK else found > enough
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.sampled_from(["sm_90a:h100-sxm", "sm_90a:h200-sxm"]), *(st.integers(1, 34).map(lambda n: 64 * n),) * 2, st.integers(64, 300))
+@example("sm_90a:h100-sxm", 2176, 512, 210)
+def test_what_a_cluster_exchanges_takes_room_from_its_rings(target: str, m: int, n: int, steps: int) -> None:
+    """Two parts take at least what the tiles take that fit beside it: 128 x 144 with two slots instead of four."""
+    problem, spec = product_of(m, n, 64 * steps, target)
+    part = replace(problem.shape, batch=2, k=-(-steps // 2) * 64)
+    moved, held = moved_bytes(problem, part), 2 * problem.results * problem.partial_bytes
+    costs = role_costs(replace(problem, shape=replace(problem.shape, k=None)), spec)
+    found = merge_times(problem, part, 2, costs, spec, inf).get("cluster", inf)
+    others = [choice.clustered for choice in choices_of_one_tile(problem, part, spec)]
+    models = [model.of(replace(model.problem, parts=2, in_cluster=True)) for model in costs.of(part)]
+    fitting = [bounded_seconds(clocks, moved - held, spec) for model in models for clocks in model.costs().values()]
+    assert found >= min([*others, *fitting])
 
 
 def test_parts_that_differ_in_length_take_no_turns() -> None:

@@ -127,17 +127,16 @@ def merge_times(
         least = model.least()
         if bounded_seconds(least, moved, spec) <= of_kernel and (best := model.best()) is not None:
             by_kernel.append(bounded_seconds(model.cost(best), moved, spec))
-        for times, room, admitted, written in (
-            (by_last, of_last, _part_tiles(model), held),
-            (by_cluster, of_cluster, _part_tiles(model, most), 0),
-        ):
-            if bounded_seconds(least, moved - held + written, spec) > room:
-                continue
-            merge = partial(merge_clocks, parts=count, spec=spec, in_cluster=not written)
-            tile = model.best(admitted, merge)
-            if tile is not None:
-                copied = bounded_seconds(model.cost(tile), moved - held + written, spec)
-                times.append(copied + seconds(merge(tile), spec))
+        if bounded_seconds(least, moved, spec) <= of_last:
+            merge = partial(merge_clocks, parts=count, spec=spec, in_cluster=False)
+            if (tile := model.best(_part_tiles(model), merge)) is not None:
+                by_last.append(bounded_seconds(model.cost(tile), moved, spec) + seconds(merge(tile), spec))
+        if bounded_seconds(least, moved - held, spec) <= of_cluster:
+            # What a cluster exchanges leaves its rings less of the shared memory.
+            together = model.of(replace(model.problem, parts=count, in_cluster=True))
+            if (tile := together.best(_part_tiles(together, most))) is not None:
+                merging = merge_clocks(tile, count, spec, in_cluster=True)
+                by_cluster.append(bounded_seconds(together.cost(tile) - merging, moved - held, spec) + seconds(merging, spec))
     fastest = min(by_kernel, default=inf)
     found = {
         "kernel": fastest + merge_seconds(count, problem.results, problem.partial_bytes, spec) if fastest <= of_kernel else inf,
