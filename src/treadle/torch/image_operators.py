@@ -7,7 +7,7 @@ from torch import fx
 
 from treadle.torch import convolutions, reductions, views
 from treadle.torch.convolutions import Window
-from treadle.torch.memory import memory_order
+from treadle.torch.memory import channels_last_order, memory_order
 from treadle.torch.operators import OPERATORS, argument, may_stay_wide, result_dtype, result_shape
 from treadle.torch.pooling import Pool, mean_pool, pool
 from treadle.torch.scalars import Scalars
@@ -25,7 +25,7 @@ def _window(node: fx.Node, first: int, rank: int) -> Window:
     """The window that the arguments from place `first` on say: stride, padding, dilation, whether transposed, padding of that, groups."""
     numbers = [_each(node.args[first + place], rank) for place in range(3)]
     filters = node.args[2 if first == 4 else 1].meta["val"]
-    return Window(*numbers, groups=int(node.args[first + 5]), channels_last=memory_order(filters) == (0, *range(2, rank + 2), 1))
+    return Window(*numbers, groups=int(node.args[first + 5]), channels_last=memory_order(filters) == channels_last_order(rank + 2))
 
 
 def _each(given: Any, rank: int) -> tuple[int, ...]:

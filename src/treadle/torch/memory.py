@@ -20,16 +20,17 @@ def memory_order(value: object) -> tuple[int, ...] | None:
     if not isinstance(value, torch.Tensor):
         return None
     rank = value.dim()
-    orders = [tuple(range(rank)), _channels_last(rank)] if rank > 2 else [tuple(range(rank))]
+    orders = [tuple(range(rank)), channels_last_order(rank)] if rank > 2 else [tuple(range(rank))]
     return next((order for order in orders if _is_dense(value, order)), None)
 
 
 def has_channels_last(value: torch.Tensor) -> bool:
     """Whether a tensor of three or more dimensions is dense with channels last, whatever its symbols are."""
-    return _is_dense(value, _channels_last(value.dim()))
+    return _is_dense(value, channels_last_order(value.dim()))
 
 
-def _channels_last(rank: int) -> tuple[int, ...]:
+def channels_last_order(rank: int) -> tuple[int, ...]:
+    """The order in which the dimensions of a tensor with channels last lie."""
     return (0, *range(2, rank), 1)
 
 
