@@ -1,5 +1,7 @@
 """The model of split reductions: parts are worth what they cost, and block bounds hold for every block."""
 
+import random
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from math import inf
@@ -8,6 +10,8 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from treadle.bench.named_shapes import named_workload
+from treadle.driver import trace
 from treadle.machine import TargetSpec, target_spec
 from treadle.plan.block_bounds import greatest, in_whole_steps, least, of_the_launch
 from treadle.plan.expr import Expr, ceil_div, constant, maximum, minimum, symbol
@@ -15,9 +19,11 @@ from treadle.plan.form_times import Gathered, best_tile, bounded_seconds, tile_s
 from treadle.plan.pointwise_tiles import AxisShape
 from treadle.plan.reduction_parts import SplitReduction, split_reduction
 from treadle.plan.small_m import SLACK
-from treadle.plan.split_choices import SplitContraction, are_alike, choices_of_one_tile, moved_bytes, role_costs
-from treadle.plan.split_parts import cluster_counts, merge_seconds, merge_times, split_contraction
+from treadle.plan.split_choices import RoleCosts, SplitContraction, are_alike, choices_of_one_tile, moved_bytes, role_costs
+from treadle.plan.split_parts import Parts, cluster_counts, merge_seconds, merge_times, split_contraction
 from treadle.plan.tile_config import ContractionShape, TileProblem, contraction_types
+from treadle.remarks import Remark
+from treadle.strategies import split_sizes
 
 TARGETS = ("sm_90a", "gfx942", "gfx1201")
 
@@ -113,14 +119,51 @@ def test_what_a_cluster_exchanges_takes_room_from_its_rings(target: str, m: int,
 
 
 def test_parts_that_differ_in_length_take_no_turns() -> None:
-    """Their workgroups have one tile each: several rounds of them take longer than those of parts alike, one round as long."""
-    for rows, is_longer in ((4096, True), (512, False)):
+    """Their workgroups have one tile each: several rounds of them take longer than those of parts alike. Nor do clusters fetch for several
+    tiles, which costs a single round something, too.
+    """
+    for rows in (4096, 512):
         alike, spec = product_of(rows, 1024, 64 * 64 * 4, "sm_90a")
         uneven = replace(alike, shape=replace(alike.shape, k=64 * (64 * 4 - 1)))
         part = replace(alike.shape, batch=4, k=64 * 64)
         assert are_alike(alike, part) and not are_alike(uneven, part)
         whole, cut = (merge_times(each, part, 4, role_costs(each, spec), spec, inf)["kernel"] for each in (alike, uneven))
-        assert (cut > whole) == is_longer
+        assert cut > whole
+        tiles = [tile for model in role_costs(uneven, spec).of(part, alike=False) for tile in model.costs()]
+        assert tiles and all(tile.cluster == 1 for tile in tiles)
+
+
+def test_models_answer_alike_whatever_they_were_asked_before() -> None:
+    problem, spec = product_of(712, 800, 8872, "sm_90a")
+    models = RoleCosts(problem, spec)
+    uneven = [model.best() for model in models.of(replace(problem.shape, batch=2, k=4480), alike=False)]
+    best = [model.best() for model in models.of(problem.shape)]
+    assert best == [model.best() for model in RoleCosts(problem, spec).of(problem.shape)]
+    assert any(tile is not None and tile.cluster > 1 for tile in best) and all(tile is not None and tile.cluster == 1 for tile in uneven)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_parts_take_what_they_were_chosen_for(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel of the parts is modelled to take what the choice of their number reckoned with, rows at any multiple of 16 bytes."""
+    found: list[tuple[SplitContraction, Parts]] = []
+
+    def chosen(problem: SplitContraction, spec: TargetSpec, *, whole_stages: bool = False) -> Parts | None:
+        if (parts := split_contraction(problem, spec, whole_stages=whole_stages)) is not None:
+            found.append((problem, parts))
+        return parts
+
+    monkeypatch.setattr(split_sizes, "split_contraction", chosen)
+    draw, spec = random.Random(seed), target_spec("sm_90a")
+    told: Sequence[Remark] = ()
+    while not found:
+        m, n, k = (8 * draw.randint(*sides) for sides in ((6, 120), (6, 120), (300, 1500)))
+        workload = named_workload(f"gemm-bf16-nt-{m}x{n}x{k}")
+        assert workload is not None
+        told = trace(workload.text, "sm_90a", workload.options, until="tile").remarks
+    ((problem, parts),) = found
+    seconds = next(remark.seconds for remark in told if remark.pass_name == "set-kernel-form" and remark.seconds is not None)
+    merging = merge_seconds(parts.count, problem.results, problem.partial_bytes, spec) if parts.merge == "kernel" else 0
+    assert seconds == pytest.approx(parts.seconds - merging, rel=0.05, abs=2e-6)
 
 
 def test_few_parts_are_modelled_where_models_are_shared() -> None:

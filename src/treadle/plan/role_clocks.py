@@ -209,7 +209,7 @@ class RoleModel:
     def _held_forms(self) -> list[tuple[RoleTile, _FormTerms]]:
         """The forms that registers allow, in order."""
         asked = self.problem
-        key = (asked.is_plain, asked.parts, asked.is_crowded, asked.promoted, asked.n_step)
+        key = (asked.is_plain, asked.parts, asked.has_like_tiles, asked.is_crowded, asked.promoted, asked.n_step)
         if (found := self._held.get(key)) is None:
             found = self._held[key] = [(form, self._terms(form)) for form in held_forms(asked, self.spec)]
         return found

@@ -175,12 +175,14 @@ class RoleCosts:
         self._pieces = None if problem.types.instruction == "fma" else problem.piece_bytes(spec)
         self._models: list[RoleModel] = []
 
-    def of(self, shape: ContractionShape, *, is_whole: bool = False, takes_turns: bool = True) -> list[RoleModel]:
-        """The models of a contraction, and of one with exchanged operands; none where there are none."""
+    def of(self, shape: ContractionShape, *, is_whole: bool = False, alike: bool = True) -> list[RoleModel]:
+        """The models of a contraction, and of one with exchanged operands; none where there are none. Parts that are not `alike` in length
+        take no turns, and no clusters that fetch an operand once.
+        """
         if self._pieces is None:
             return []
         problems = _role_problems(self._problem, shape, self._pieces, self._spec, is_whole=is_whole)
-        found = [replace(roles, takes_turns=takes_turns) for roles in problems]
+        found = [replace(roles, takes_turns=alike, has_like_tiles=alike) for roles in problems]
         self._models += [RoleModel(roles, self._spec) for roles in found[len(self._models) :]]
         return [model.of(roles) for model, roles in zip(self._models, found, strict=False)]
 

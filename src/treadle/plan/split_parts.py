@@ -123,14 +123,15 @@ def merge_times(
     others = choices_of_one_tile(problem, part, spec, max(of_kernel, of_last, of_cluster))
     by_kernel, by_last = [choice.seconds for choice in others], [_last_seconds(count, choice, spec) for choice in others]
     by_cluster = [c.clustered + seconds(cluster_clocks(c.elements, spec), spec) for c in others if c.tiles <= most]
-    for model in costs.of(part, takes_turns=are_alike(problem, part)):
+    for model in costs.of(part, alike=are_alike(problem, part)):
         least = model.least()
         if bounded_seconds(least, moved, spec) <= of_kernel and (best := model.best()) is not None:
             by_kernel.append(bounded_seconds(model.cost(best), moved, spec))
         if bounded_seconds(least, moved, spec) <= of_last:
             merge = partial(merge_clocks, parts=count, spec=spec, in_cluster=False)
-            if (tile := model.best(_part_tiles(model), merge)) is not None:
-                by_last.append(bounded_seconds(model.cost(tile), moved, spec) + seconds(merge(tile), spec))
+            merged = model.of(replace(model.problem, parts=count))
+            if (tile := merged.best(_part_tiles(merged))) is not None:
+                by_last.append(bounded_seconds(merged.cost(tile) - merge(tile), moved, spec) + seconds(merge(tile), spec))
         if bounded_seconds(least, moved - held, spec) <= of_cluster:
             # What a cluster exchanges leaves its rings less of the shared memory.
             together = model.of(replace(model.problem, parts=count, in_cluster=True))
