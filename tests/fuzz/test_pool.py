@@ -2,10 +2,12 @@
 
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 from fuzz import __main__ as command
+from fuzz import expect
 from fuzz.kinds import KINDS, load
 from fuzz.outcomes import MEANINGS, Outcome, Settings, worst
 from fuzz.pool import run_cases
@@ -18,6 +20,22 @@ def test_every_seed_has_its_outcome() -> None:
     assert [outcome.status for outcome in outcomes] == ["right", "hang", "crash", "right", "internal", "crash"] * 2
     assert outcomes[0].label == "here"
     assert "a state that must not be" in outcomes[4].detail
+
+
+def test_what_does_not_answer_is_run_again_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[list[int], float]] = []
+
+    def run(kind: str, seeds: Iterable[int], settings: Settings, *, seconds: float, jobs: int = 1) -> list[Outcome]:
+        del kind, settings, jobs
+        asked.append((list(seeds), seconds))
+        return [Outcome(seed, "hang" if seed == 4 or (len(asked) == 1 and seed in (2, 5)) else "right") for seed in asked[-1][0]]
+
+    monkeypatch.setattr(expect, "run_cases", run)
+    seconds = load("shapes").seconds
+    assert len(expect.without_defects("shapes", 1, 3)) == 3
+    assert asked == [([1, 2, 3], seconds), ([2], expect.AGAIN * seconds)]
+    with pytest.raises(AssertionError, match="hang: python tests/fuzz shapes --seed 4"):
+        expect.without_defects("shapes", 3, 3)
 
 
 def test_a_kind_that_does_not_start() -> None:

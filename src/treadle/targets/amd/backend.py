@@ -54,31 +54,32 @@ class AmdBackend:
 
     def _finish_or_again(self, emitted: EmittedKernel, assembly: str | bytes, object_file: str | bytes) -> CompiledKernel:
         """A finished kernel; where its registers are held better in another way, that one."""
-        other = self._other(emitted, assembly) if isinstance(assembly, str) else None
-        if other is None or not isinstance(assembly, str):
+        if not isinstance(assembly, str) or (found := self._other(emitted, assembly)) is None:
             return self._finish(emitted, assembly, object_file)
+        other, before = found
         try:
             again, object_again = compile_many(_jobs(other), OTHER_SECONDS)
         except InternalError:  # LLVM's unusual ways may fail, or take minutes, where its usual one does not
             return self._finish(emitted, assembly, object_file)
-        if not isinstance(again, str) or not self._is_better(emitted, assembly, other, again):
+        if not isinstance(again, str) or not self._is_better(before, other, again):
             return self._finish(emitted, assembly, object_file)
         return self._finish(other, again, object_again)
 
-    def _other(self, emitted: EmittedKernel, assembly: str) -> EmittedKernel | None:
-        """A kernel whose registers are held in another way, where that is worth a try."""
+    def _other(self, emitted: EmittedKernel, assembly: str) -> tuple[EmittedKernel, LoopReport | None] | None:
+        """A kernel whose registers are held in another way, where that is worth a try; and what the loop costs now (None: it spills)."""
         if self._spills(emitted, assembly):
-            return held_otherwise(emitted, self.spec)
+            other = held_otherwise(emitted, self.spec)
+            return None if other is None else (other, None)
         other = in_more_waves(emitted, self.spec, read_metadata(assembly, emitted.symbol))
         report = None if other is None else self._report(emitted, assembly)
-        return None if report is None or report.matrix_share > BUSY else other
+        return None if other is None or report is None or report.matrix_share > BUSY else (other, report)
 
-    def _is_better(self, emitted: EmittedKernel, assembly: str, other: EmittedKernel, again: str) -> bool:
+    def _is_better(self, before: LoopReport | None, other: EmittedKernel, again: str) -> bool:
         """Whether the other way of `_other` is to be taken."""
-        if self._spills(emitted, assembly) or self._spills(other, again):
+        if before is None or self._spills(other, again):
             return not self._spills(other, again)
-        before, after = self._report(emitted, assembly), self._report(other, again)
-        return before is not None and after is not None and not after.broken and after.matrix_share > GAIN * before.matrix_share
+        after = self._report(other, again)
+        return after is not None and not after.broken and after.matrix_share > GAIN * before.matrix_share
 
     @staticmethod
     def _spills(emitted: EmittedKernel, assembly: str) -> bool:
@@ -89,9 +90,10 @@ class AmdBackend:
         """What the loop of a kernel costs; see `ReportsLoops`."""
         emitted = self.emit(kernel)
         assembly = self._assembly(emitted)
-        if (other := self._other(emitted, assembly)) is not None:
+        if (found := self._other(emitted, assembly)) is not None:
+            other, before = found
             again = self._assembly(other)
-            if self._is_better(emitted, assembly, other, again):
+            if self._is_better(before, other, again):
                 emitted, assembly = other, again
         return self._report(emitted, assembly)
 
