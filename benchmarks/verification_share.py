@@ -10,6 +10,7 @@ and `treadle.pipelines` take comes before and is in neither. "warm": the second 
 bytecode does, as with an installed package. Other work on the machine makes "longer" mean nothing.
 """
 
+import argparse
 import json
 import os
 import resource
@@ -67,7 +68,7 @@ def measure(path: Path, target: str, repeats: int) -> list[dict[str, Any]]:
     environment["PYTHONPATH"] = str(ROOT / "src")
 
     def run(proves: str) -> dict[str, Any]:
-        command = [sys.executable, __file__, "here", str(path), target, proves]
+        command = [sys.executable, __file__, "--here", str(path), target, proves]
         return json.loads(subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout)
 
     rows: list[dict[str, Any]] = []
@@ -85,13 +86,22 @@ def shares(records: list[Record], of: str) -> tuple[float, float]:
     return median(found), max(found)
 
 
-def main(arguments: list[str]) -> int:
+def parsed() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("repeats", nargs="?", type=int, default=REPEATS, help=f"processes a row (default {REPEATS})")
+    parser.add_argument("programs", nargs="*", type=Path, help="modules (default: the demo's)")
+    parser.add_argument("--here", nargs="+", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main() -> int:
     """Print the table; 1 where the proof takes more than a tenth of the wall time of a compilation (median)."""
-    if arguments[:1] == ["here"]:
-        print(json.dumps(measure_here(*arguments[1:])))
+    options = parsed()
+    if options.here:
+        print(json.dumps(measure_here(*options.here)))
         return 0
-    repeats = int(arguments[0]) if arguments else REPEATS
-    programs = [Path(name) for name in arguments[1:]] or PROGRAMS
+    repeats, programs = options.repeats, options.programs or PROGRAMS
     heads = f"{'proof ms':>9}{'wall ms':>9}{'CPU ms':>8}{'longer %':>10}{'of wall %':>11}{'worst':>7}{'of CPU %':>10}{'worst':>7}"
     print(f"{'program':<20}{'target':<8}{'kernels':>8}{'process':>9}{heads}")
     too_much = False
@@ -113,4 +123,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())
