@@ -142,6 +142,7 @@ def test_what_the_compiler_lacks_stays_with_pytorch() -> None:
     assert (compiled(block, options)(y) == block(y)).all()
     (region,) = treadle.torch.report().regions
     assert "tensors are on 'cpu'" in region.reason
+    assert '"treadle.target": "sim"' in region.reason, "what to do about it"
     assert "left: its tensors" in str(treadle.torch.report())
 
 

@@ -114,7 +114,8 @@ def _target(region: Region, settings: Settings) -> str:
     """What to compile for. Raises Unsupported where the tensors are not where programs for it run, or are laid out otherwise."""
     kind = values_of(region.anchor)[0].device.type
     if (settings.target == "sim") != (kind == "cpu") or kind not in ("cpu", "cuda"):
-        raise Unsupported(f"its tensors are on '{kind}', programs for '{settings.target}' run elsewhere")
+        advice = '; the option "treadle.target": "sim" runs them there' if kind == "cpu" else ""
+        raise Unsupported(f"its tensors are on '{kind}', programs for '{settings.target}' run elsewhere{advice}")
     if any(memory_order(node.meta["val"]) is None for node in region.results):
         raise Unsupported("a result that is laid out neither densely in the order of its dimensions nor with channels last")
     return settings.target
