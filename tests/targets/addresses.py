@@ -26,6 +26,7 @@ from treadle.sim.memory import Pointer, View, Window
 from treadle.sim.tile_interpreter import TileKernel
 from treadle.targets.interface import IndexParam, Param
 from treadle.targets.simt.context import KernelContext
+from treadle.targets.simt.hooks import Reading
 from treadle.targets.simt.kernel import emit_kernel
 
 BUCKET: Final = 56
@@ -95,7 +96,7 @@ class RecordingHooks(HostHooks):
             b.store(b.add(b.load(I64, cell, 8), b.mul(value, held)), cell, 8)
 
     def load_global(
-        self, b: Builder, address: Value, type: str, align: int, predicate: Value | None, other: Value, read_only: bool
+        self, b: Builder, address: Value, type: str, align: int, predicate: Value | None, other: Value, reading: Reading
     ) -> Value:
         self._record(b, address, type, predicate, 0)
         return other

@@ -158,7 +158,7 @@ class LoomHooks(SimtHooks):
         with b.when(holds_first_copy(ctx, tile)):
             for group in plan.groups:
                 source = sources[group.registers]
-                value = self.load_global(b, access.address(source), I32, 4, access.predicate(source), i32(0), read_only=False)
+                value = self.load_global(b, access.address(source), I32, 4, access.predicate(source), i32(0), "plain")
                 count = b.load(I32, ferry, 4)
                 parcel = b.gep(ferry, b.mul(b.add(count, i32(1)), i32(16)))
                 b.store(places.of(group), parcel, 8)

@@ -137,7 +137,8 @@ class LoadOp(IRDLOperation, HasEffects):
 
     Elements outside the view's sizes are `other` (default: zero of the type). `vector`: elements along the unit-stride dimension that
     may be accessed at once; the compiler guarantees that alignment, and that a group is wholly inside or wholly outside. With `edges` a
-    group may lie across an end of the view: as it is aligned, all of it may be read where one element is inside.
+    group may lie across an end of the view: as it is aligned, all of it may be read where one element is inside. `streaming`: nobody reads
+    these elements again, so that caches need not keep them.
     """
 
     name = "tile.load"
@@ -147,9 +148,10 @@ class LoadOp(IRDLOperation, HasEffects):
     vector = prop_def(builtin.IntegerAttr)
     other = opt_prop_def(Attribute)
     edges = opt_prop_def(builtin.UnitAttr)
+    streaming = opt_prop_def(builtin.UnitAttr)
     result = result_def(builtin.TensorType)
     assembly_format = (
-        "$view `[` $offsets `]` `dims` $dims `vector` $vector (`edges` $edges^)? (`other` $other^)? attr-dict "
+        "$view `[` $offsets `]` `dims` $dims `vector` $vector (`edges` $edges^)? (`streaming` $streaming^)? (`other` $other^)? attr-dict "
         "`:` type($view) `->` type($result)"
     )
 
@@ -162,10 +164,16 @@ class LoadOp(IRDLOperation, HasEffects):
         *,
         vector: int = 1,
         other: Attribute | None = None,
+        is_streaming: bool = False,
     ) -> None:
         super().__init__(
             operands=[view, list(offsets)],
-            properties={"dims": i64_array(dims), "vector": builtin.IntegerAttr(vector, builtin.i64), "other": other},
+            properties={
+                "dims": i64_array(dims),
+                "vector": builtin.IntegerAttr(vector, builtin.i64),
+                "other": other,
+                "streaming": builtin.UnitAttr() if is_streaming else None,
+            },
             result_types=[result_type],
         )
 

@@ -89,18 +89,24 @@ def _index_tiles(emit: Emitter, parts: Sequence[object]) -> tuple[Tile, ...]:
     return tuple(emit.broadcast(t, shape) for t in tiles)
 
 
-def load(emit: Emitter, call: Call, block: Block, other: Number = 0) -> Tile:
-    """The elements of a block; those outside of the array are `other` (gathered ones: the nearest inside)."""
+def load(emit: Emitter, call: Call, block: Block, other: Number = 0, *, is_streaming: bool = False) -> Tile:
+    """The elements of a block; those outside of the array are `other` (gathered ones: the nearest inside).
+
+    `is_streaming`: nobody reads them again.
+    """
     array = block.array
     call.read.add(array.number)
     if block.tiles:
         if other:
             raise Refusal("gathered elements have no `other`", "an index outside means the nearest inside; choose with tl.where")
+        if is_streaming:
+            raise Refusal("gathered elements are not streaming", "leave `streaming` out: places that indices name may come again")
         return Tile(emit.insert(tile.GatherOp(array.view, [t.value for t in block.tiles])), block.tiles[0].shape, array.dtype)
     shape, axes = (block.shape, block.axes) if block.axes else ((1,), (len(array.sizes) - 1,))
     kind = builtin.TensorType(array.dtype.ir, list(shape))
     outside = element_attribute(other, array.dtype) if other else None
-    loaded = emit.insert(tile.LoadOp(array.view, [start.value for start in block.starts], axes, kind, other=outside))
+    starts = [start.value for start in block.starts]
+    loaded = emit.insert(tile.LoadOp(array.view, starts, axes, kind, other=outside, is_streaming=is_streaming))
     return Tile(loaded, block.shape, array.dtype)
 
 

@@ -166,17 +166,20 @@ def cdiv(c: "FunctionCompiler", a: object, b: object) -> object:
 # --- memory
 
 
-def load(c: "FunctionCompiler", block: object, mask: object = None, other: "Number" = 0) -> Tile:
+def load(c: "FunctionCompiler", block: object, mask: object = None, other: "Number" = 0, streaming: object = False) -> Tile:
     """The tile of a block of an array, with `other` for what lies outside of the array, and where `mask` is false. `x[m : m + 64]` alone
-    means zeros there.
+    means zeros there. `streaming`, a constant: nobody reads these elements again, so that caches need not keep them; results do not depend
+    on it.
     """
     from treadle.language import blocks
 
     if not isinstance(block, Block):
         raise Refusal(f"{text_of(block)} is no block of an array", "write tl.load(x[m : m + 64, k : k + 64], other=..)")
+    if not isinstance(streaming, bool):
+        raise Refusal(f"streaming={text_of(streaming)}", "give True or False, or a tl.constexpr that is one of them")
     if mask is None:
-        return blocks.load(c.emit, c.call, block, other)
-    found = blocks.load(c.emit, c.call, block, 0 if block.tiles else other)
+        return blocks.load(c.emit, c.call, block, other, is_streaming=streaming)
+    found = blocks.load(c.emit, c.call, block, 0 if block.tiles else other, is_streaming=streaming)
     return c.emit.where(c.loaded(mask), found, c.emit.full((), other, found.dtype))
 
 

@@ -119,19 +119,19 @@ def _issue(ctx: KernelContext, op: CopyOp, inner: int, tile: TileLayout, width: 
 
 def _load(ctx: KernelContext, op: CopyOp, inner: int, tile: TileLayout, shifted: ShiftedCopies) -> None:
     """Threads that hold the same piece all store it, with the same bytes."""
-    read_only = ctx.view(op.view).read_only
+    reading = ctx.view(op.view).reading
     for target, source, inside, left, later in _pieces(ctx, op, inner, tile, GRANULE, is_held=True)():
         if later is not None:
             prefetch(ctx.b, *later)
-        shifted.load(ctx, source, target, inside, left, read_only=read_only)
+        shifted.load(ctx, source, target, inside, left, reading=reading)
 
 
 def _load_rounded(ctx: KernelContext, op: CopyOp, inner: int, tile: TileLayout, width: int, shifted: ShiftedCopies) -> None:
-    read_only = ctx.view(op.view).read_only
+    reading = ctx.view(op.view).reading
     for target, source, inside, left, later in _pieces(ctx, op, inner, tile, width, is_held=True)():
         if later is not None:
             prefetch(ctx.b, *later)
-        shifted.load_rounded(ctx, source, target, inside, left, width, read_only=read_only)
+        shifted.load_rounded(ctx, source, target, inside, left, width, reading=reading)
 
 
 class Piece(NamedTuple):

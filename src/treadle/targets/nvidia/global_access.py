@@ -1,34 +1,46 @@
 """Loads and stores of global memory under a predicate of each thread, without branches."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from treadle.codegen.llvm_text import BF16, F16, F32, F64, I8, I16, I32, I64, Builder, Value, bit_width, structure, vector
+from treadle.targets.simt.hooks import Reading
 
 MEMORY = "~{memory}"
+_LOADS: Final[dict[Reading, str]] = {"plain": "", "read_only": ".nc", "streaming": ".cs"}
+"""PTX ISA, "ld": through the cache of data that no thread writes; evicted first."""
 
 
 def predicated_load(
-    b: Builder, address: Value, type: str, predicate: Value, other: Value, *, read_only: bool, stays: bool = False
+    b: Builder,
+    address: Value,
+    type: str,
+    predicate: Value | None,
+    other: Value,
+    reading: Reading,
+    *,
+    stays: bool = False,
 ) -> Value:
-    """A load where `predicate` holds, `other` elsewhere. `read_only`: through the cache of data that no thread writes. `stays`: it is
-    issued in the order of the text.
-    """
+    """A load where `predicate` holds (None: everywhere), `other` elsewhere. `stays`: it is issued in the order of the text."""
     bits = bit_width(type)
     words, word = (bits // 32, I32) if bits >= 32 else (1, I16)
     packed = _to_words(b, b.bitcast(other, f"i{bits}") if bits < 32 else other, words, word)
     names = ", ".join(f"${i}" for i in range(words))
     width = f".v{words}" if words > 1 else ""
-    text = f"ld.global{'.nc' if read_only else ''}{width}.{'b32' if bits >= 32 else f'b{bits}'}"
+    text = f"ld.global{_LOADS[reading]}{width}.{'b32' if bits >= 32 else f'b{bits}'}"
     registers = f"{{{names}}}" if words > 1 else names
-    template = f"{{ .reg .pred p; setp.ne.b32 p, ${2 * words + 1}, 0; @p {text} {registers}, [${2 * words}]; }}"
+    template = f"{text} {registers}, [${2 * words}];"
+    if predicate is not None:
+        template = f"{{ .reg .pred p; setp.ne.b32 p, ${2 * words + 1}, 0; @p {template} }}"
+    asked = [] if predicate is None else [b.zext(predicate, I32)]
     letter = "r" if bits >= 32 else "h"
-    constraints = [f"={letter}"] * words + [str(i) for i in range(words)] + ["l", "r"] + ([] if read_only else [MEMORY])
+    constraints = [f"={letter}"] * words + [str(i) for i in range(words)] + ["l"] + ["r"] * len(asked) + [MEMORY] * (reading == "plain")
     result = b.asm(
         template,
         ",".join(constraints),
-        [*packed, address, b.zext(predicate, I32)],
+        [*packed, address, *asked],
         word if words == 1 else structure([word] * words),
-        side_effect=stays or not read_only,
+        side_effect=stays or reading == "plain",
         convergent=False,
     )
     parts = [result] if words == 1 else [b.extract_value(result, i) for i in range(words)]

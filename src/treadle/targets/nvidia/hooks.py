@@ -35,7 +35,7 @@ from treadle.targets.nvidia.tensor_map import CopyPlan, plan_copy
 from treadle.targets.nvidia.tf32 import allocation, rounded, tf32_buffers
 from treadle.targets.nvidia.wgmma import emit_wait, emit_wgmma
 from treadle.targets.simt.context import Buffer, KernelContext
-from treadle.targets.simt.hooks import SimtHooks
+from treadle.targets.simt.hooks import Reading, SimtHooks
 from treadle.targets.simt.roles import moved_by
 from treadle.targets.simt.types import element_bytes
 
@@ -295,11 +295,11 @@ class NvidiaHooks(SimtHooks):
     # --- memory
 
     def load_global(
-        self, b: Builder, address: Value, type: str, align: int, predicate: Value | None, other: Value, read_only: bool
+        self, b: Builder, address: Value, type: str, align: int, predicate: Value | None, other: Value, reading: Reading
     ) -> Value:
-        if predicate is None:
-            return b.load(type, address, align, metadata=f"!invariant.load {b.module.metadata('!{}')}" if read_only else "")
-        return predicated_load(b, address, type, predicate, other, read_only=read_only, stays=self._is_early)
+        if predicate is None and reading != "streaming":
+            return b.load(type, address, align, metadata=f"!invariant.load {b.module.metadata('!{}')}" if reading == "read_only" else "")
+        return predicated_load(b, address, type, predicate, other, reading, stays=self._is_early)
 
     def store_global(self, b: Builder, address: Value, value: Value, align: int, predicate: Value | None) -> None:
         if predicate is None:

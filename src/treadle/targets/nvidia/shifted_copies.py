@@ -14,6 +14,7 @@ from treadle.records import dataclass
 from treadle.targets.nvidia.global_access import predicated_load
 from treadle.targets.nvidia.tf32 import rounded
 from treadle.targets.simt.context import KernelContext
+from treadle.targets.simt.hooks import Reading
 
 GRANULE = 16
 MOST_LOADED = 64
@@ -37,7 +38,7 @@ class ShiftedCopies:
     def __init__(self) -> None:
         self._loaded: list[_Loaded] = []
 
-    def load(self, ctx: KernelContext, address: Value, target: Value, row: Value, taken: Value, *, read_only: bool) -> None:
+    def load(self, ctx: KernelContext, address: Value, target: Value, row: Value, taken: Value, *, reading: Reading) -> None:
         """Load 16 bytes from any `address`, of which the first `taken` (i32, as in all rows) lie in the array if the `row` (i1) does."""
         self._make_room(ctx, 8)
         b = ctx.b
@@ -46,9 +47,9 @@ class ShiftedCopies:
         first = b.trunc(b.and_(place, i64(GRANULE - 1)), I32)
         nothing = Value(_WORDS, "zeroinitializer")
         has_low = b.and_(row, b.icmp("sgt", taken, i32(0)))
-        low = predicated_load(b, aligned, _WORDS, has_low, nothing, read_only=read_only, stays=True)
+        low = predicated_load(b, aligned, _WORDS, has_low, nothing, reading, stays=True)
         has_high = b.and_(row, b.icmp("sgt", b.add(first, taken), i32(GRANULE)))
-        high = predicated_load(b, b.gep(aligned, i64(GRANULE), flags=""), _WORDS, has_high, nothing, read_only=read_only, stays=True)
+        high = predicated_load(b, b.gep(aligned, i64(GRANULE), flags=""), _WORDS, has_high, nothing, reading, stays=True)
 
         def finish(ctx: KernelContext, words: Sequence[Value]) -> Sequence[Value]:
             found = shifted(ctx.b, words, first)
@@ -58,7 +59,7 @@ class ShiftedCopies:
         self._loaded.append(_Loaded(target, words, finish))
 
     def load_rounded(
-        self, ctx: KernelContext, address: Value, target: Value, row: Value, taken: Value, width: int, *, read_only: bool
+        self, ctx: KernelContext, address: Value, target: Value, row: Value, taken: Value, width: int, *, reading: Reading
     ) -> None:
         """Load `width` aligned bytes of f32, to be rounded to tf32; `row` and `taken` as for `load`."""
         self._make_room(ctx, width // 4)
@@ -66,7 +67,7 @@ class ShiftedCopies:
         kind = I32 if width == 4 else vector(width // 4, I32)
         nothing = i32(0) if width == 4 else Value(kind, "zeroinitializer")
         inside = b.and_(row, b.icmp("sgt", taken, i32(0)))
-        found = predicated_load(b, address, kind, inside, nothing, read_only=read_only, stays=True)
+        found = predicated_load(b, address, kind, inside, nothing, reading, stays=True)
         words = (found,) if width == 4 else tuple(b.extract(found, at) for at in range(width // 4))
 
         def finish(ctx: KernelContext, words: Sequence[Value]) -> Sequence[Value]:

@@ -13,7 +13,7 @@ from treadle.ir.dialects import builtin
 from treadle.layout.shared_layout import SharedLayout
 from treadle.layout.tile_layout import TileLayout
 from treadle.records import dataclass
-from treadle.targets.simt.hooks import SimtHooks
+from treadle.targets.simt.hooks import Reading, SimtHooks
 from treadle.targets.simt.in_flight import analyse
 from treadle.targets.simt.ranges import Ranges
 
@@ -28,6 +28,11 @@ class View:
     sizes: tuple[Value, ...]
     strides: tuple[Value, ...]
     read_only: bool
+
+    @property
+    def reading(self) -> Reading:
+        """How its elements are loaded."""
+        return "read_only" if self.read_only else "plain"
 
 
 @dataclass(frozen=True, slots=True)

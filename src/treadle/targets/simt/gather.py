@@ -28,6 +28,6 @@ def emit_gather(ctx: KernelContext, op: GatherOp) -> None:
             distance = b.add(distance, b.mul(_inside(b, place, size), stride))
         addresses.append(b.gep(view.pointer, distance, kind, flags=""))
     align = element_bytes(view.element)
-    loaded = [ctx.hooks.load_global(b, address, kind, align, None, zero(kind), view.read_only) for address in addresses]
+    loaded = [ctx.hooks.load_global(b, address, kind, align, None, zero(kind), view.reading) for address in addresses]
     is_bool = tile_type(op.result).element_type == builtin.i1
     ctx.bind(op.result, [b.trunc(value, "i1") if is_bool else value for value in loaded])

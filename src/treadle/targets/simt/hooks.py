@@ -6,7 +6,7 @@ One hooks object serves one kernel: it may keep state between calls. All methods
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from math import gcd
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from treadle.codegen.llvm_text import I64, TRUE, Builder, Parameter, Value, i32
 from treadle.dialects.sync import ArriveOp, BarrierOp, MbarrierAllocOp, NamedBarrierOp
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from treadle.targets.simt.context import KernelContext
 
 
+Reading: TypeAlias = Literal["plain", "read_only", "streaming"]
+"""Of a load from global memory: nothing is known; no thread of the kernel writes there; and nobody reads it again either."""
 SHARED_ALIGN = 1024
 """Bytes by which the workgroup's shared memory begins: no buffer in it asks for more."""
 
@@ -249,10 +251,10 @@ class SimtHooks(ABC):
     # --- memory
 
     def load_global(
-        self, b: Builder, address: Value, type: str, align: int, predicate: Value | None, other: Value, read_only: bool
+        self, b: Builder, address: Value, type: str, align: int, predicate: Value | None, other: Value, reading: Reading
     ) -> Value:
         """Load a value of `type` (scalar or vector, at most 16 bytes); `other` (a value of `type`) where `predicate` (i1) is false."""
-        _ = read_only
+        _ = reading
         if predicate is None:
             return b.load(type, address, align=align)
         with b.conditional(predicate) as branch:

@@ -21,6 +21,7 @@ from treadle.targets.simt.addresses import MAX_VECTOR_BYTES, Access
 from treadle.targets.simt.constants import attribute_constant
 from treadle.targets.simt.context import Gathered, KernelContext, View
 from treadle.targets.simt.folded_addresses import FoldedAccess
+from treadle.targets.simt.hooks import Reading
 from treadle.targets.simt.small_floats import is_taken_apart_late
 from treadle.targets.simt.threads import holds_first_copy, thread_coordinates
 from treadle.targets.simt.types import WORD_BYTES, element_bytes, in_words, memory_type
@@ -95,6 +96,10 @@ def _group_type(view: View, count: int) -> str:
     return vector(count, kind) if count > 1 else kind
 
 
+def _reading(view: View, op: LoadOp) -> Reading:
+    return "streaming" if view.read_only and op.streaming is not None else view.reading
+
+
 def emit_load(ctx: KernelContext, op: LoadOp) -> None:
     """All loads of a tile; registers that are copies of others are loaded once."""
     b, view, layout = ctx.b, ctx.view(op.view), ctx.layout(op.result)
@@ -126,7 +131,7 @@ def emit_load(ctx: KernelContext, op: LoadOp) -> None:
         if value is not None:
             loaded[coordinates] = value
             continue
-        loaded[coordinates] = ctx.hooks.load_global(b, address, other.type, align, predicate, other, view.read_only)
+        loaded[coordinates] = ctx.hooks.load_global(b, address, other.type, align, predicate, other, _reading(view, op))
     if is_ahead:
         places = {coordinates: count * at for at, coordinates in enumerate(loaded)}
         at = {register: places[g.coordinates] + i for g in access.plan.groups for i, register in enumerate(g.registers)}
