@@ -1,10 +1,11 @@
 """The built-in choice of how many parts a reduction is split into: they must be modelled to be clearly faster (`plan/split_parts.py`).
 
 Where only the runtime knows how long the split loop is, the model is asked at powers of two: the shortest length that is worth a split, the
-parts that it has there, and the most that any length has make an expression over the loop's length. Where only it knows how large the
+parts that it has there, and those of the longest make an expression over the loop's length. Where only it knows how large the
 result is, the model is asked about a result of one workgroup, and more of them have the fewer parts each.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
@@ -123,17 +124,28 @@ def _parts(facts: OperationFacts, loop: int, sizes: Sizes, spec: TargetSpec, *, 
 
 
 def over_lengths(parts: Callable[[int], Parts | None], loop: int, lengths: Sequence[int], blocks: str = "") -> SplitLoop | None:
-    """How a loop of one of these lengths is split, by what is best at some of them; None where none is worth it. `blocks`: how many
-    times as many workgroups as the model was told the results have, an expression over sizes.
+    """How a loop of one of these lengths, in ascending order, is split, by what is best at some of them; None where none is worth it.
+    `blocks`: how many times as many workgroups as the model was told the results have, an expression over sizes.
+
+    The longer a loop, the more its parts save: where the longest is not worth a split, none is, and the shortest that is one is searched by
+    halves.
     """
-    found = [(length, best) for length in lengths if (best := parts(length)) is not None]
-    if not found:
+    if (longest := parts(lengths[-1])) is None:
         return None
-    (shortest, first), most = found[0], str(max(best.count for _, best in found))
-    extent, fewer = f"r{loop}", f"{most} // max(1, {blocks})" if blocks else most
+    found = {lengths[-1]: longest}
+
+    def is_worth(length: int) -> bool:
+        if (best := parts(length)) is not None:
+            found[length] = best
+        return best is not None
+
+    shortest = lengths[bisect_left(lengths, True, hi=len(lengths) - 1, key=is_worth)]
+    first = found[shortest]
+    most, extent = str(max(first.count, longest.count)), f"r{loop}"
+    fewer = f"{most} // max(1, {blocks})" if blocks else most
     if len(lengths) > 1:
         fewer = f"min({fewer}, {extent} // {max(1, shortest // first.count)}) * min(1, {extent} // {shortest})"
-    return SplitLoop(loop, fewer, max(best.step for _, best in found))
+    return SplitLoop(loop, fewer, max(first.step, longest.step))
 
 
 def _width(facts: OperationFacts, dim: int) -> int:
