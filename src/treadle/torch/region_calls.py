@@ -1,11 +1,12 @@
 """The operator by which PyTorch runs a region: `treadle::region(Tensor[] inputs, str name) -> Tensor[]`.
 
-A name is "program.graph": the digest of the program, and the graph whose report it is in.
-Results are dense arrays in the order of their dimensions. Inductor may lay an input out otherwise than PyTorch's graph did: the first call
+A name is "program.graph" or "program.graph.views": the digest of the program, the graph whose report it is in, and as what results are shown
+(`returned_views.py`). Others are dense arrays in the order of their dimensions. Inductor may lay an input out otherwise than PyTorch's graph did: the first call
 with such strides compiles a variant.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +19,7 @@ from treadle.records import Record
 from treadle.torch.kept_reports import found_again
 from treadle.torch.memory import shape_of
 from treadle.torch.programs import program
+from treadle.torch.returned_views import NONE, Shown, of_text
 from treadle.torch.sizes import Size, in_terms_of
 
 if TYPE_CHECKING:
@@ -64,7 +66,17 @@ def declare(digest: str, inputs: Sequence[Any], results: Sequence[Any]) -> None:
 
 def _run(inputs: Sequence[torch.Tensor], name: str) -> list[torch.Tensor]:
     results = (_called.get(name) or _first(name))(*inputs)
-    return [result if isinstance(result, torch.Tensor) else tensor_of(result) for result in results]
+    return _shown([result if isinstance(result, torch.Tensor) else tensor_of(result) for result in results], _views_of(name))
+
+
+@lru_cache
+def _views_of(name: str) -> Shown:
+    _, _, *views = name.split(".")
+    return of_text(views[0]) if views else NONE
+
+
+def _shown(results: Sequence[torch.Tensor], views: Shown) -> list[torch.Tensor]:
+    return [result.as_strided(*views[number]) if number in views else result for number, result in enumerate(results)]
 
 
 Views = Mapping[int, tuple[tuple[int, ...], tuple[int, ...]]]
@@ -89,7 +101,7 @@ def caller(name: str, is_fixed: bool = False, views: Views = MappingProxyType({}
         program = _called[name]
         if program.target != "sim":  # whose results are no tensors
             whole = _of_views(program, views) if views else program
-            run = (program.settled(seen, whole) if is_fixed else None) or whole
+            run = _showing((program.settled(seen, whole) if is_fixed else None) or whole, _views_of(name))
         return tuple(results)
 
     return call
@@ -97,6 +109,13 @@ def caller(name: str, is_fixed: bool = False, views: Views = MappingProxyType({}
 
 def _seen(inputs: Sequence[torch.Tensor], views: Views) -> Sequence[torch.Tensor]:
     return [x.as_strided(*views[place]) if place in views else x for place, x in enumerate(inputs)] if views else inputs
+
+
+def _showing(run: Callable[..., tuple[torch.Tensor, ...]], views: Shown) -> Callable[..., tuple[torch.Tensor, ...]]:
+    def whole(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(_shown(run(*inputs), views))
+
+    return whole if views else run
 
 
 def _of_views(program: "Program", views: Views) -> Callable[..., tuple[torch.Tensor, ...]]:
@@ -108,7 +127,7 @@ def _of_views(program: "Program", views: Views) -> Callable[..., tuple[torch.Ten
 
 def _first(name: str) -> "Program":
     """The program of a name that is called for the first time, perhaps by a graph out of PyTorch's cache."""
-    digest, _, graph = name.partition(".")
+    digest, graph, *_ = name.split(".")
     _called[name] = found = program(digest)
     found_again(graph)
     return found
@@ -126,7 +145,9 @@ def tensor_of(array: Any) -> torch.Tensor:
 def _fake(inputs: list[torch.Tensor], name: str) -> list[torch.Tensor]:
     found = _results[name.partition(".")[0]]
     shapes = [[found.size(size, inputs) for size in shape] for shape in found.shapes]
-    return [torch.empty(shape, dtype=dtype, device=inputs[0].device) for shape, dtype in zip(shapes, found.dtypes, strict=True)]
+    made = [torch.empty(shape, dtype=dtype, device=inputs[0].device) for shape, dtype in zip(shapes, found.dtypes, strict=True)]
+    views = _views_of(name)
+    return [torch.empty_strided(*views[n], dtype=x.dtype, device=x.device) if n in views else x for n, x in enumerate(made)]
 
 
 _LIBRARY.impl("region", _run, "CompositeExplicitAutograd")

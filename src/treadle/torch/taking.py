@@ -25,6 +25,7 @@ from treadle.torch.recovered import put_back, recover
 from treadle.torch.region_calls import REGION, declare
 from treadle.torch.regions import Region, find, operands, outside_of, permuted, subgraph, values_of
 from treadle.torch.reports import RegionRecord
+from treadle.torch.returned_views import erase_views, returned, shown_as, text_of
 from treadle.torch.settings import Settings
 from treadle.torch.unsupported import Unsupported
 from treadle.torch.writer import write
@@ -164,14 +165,21 @@ def _replace(
     orders = [memory_order(node.meta["val"]) or () for node in region.results]
     results = [node.meta["val"].permute(order) for node, order in zip(region.results, orders, strict=True)]
     declare(name.partition(".")[0], [node.meta["val"] for node in tensors], results)
+    views = [returned(node, result) for node, result in zip(region.results, results, strict=True)]
+    seen = [result if view is None else view.meta["val"] for view, result in zip(views, results, strict=True)]
+    name = ".".join(filter(None, [name, text_of(shown_as(views))]))
     with graph.inserting_after(region.nodes[-1]):
         call = graph.call_function(REGION, (tensors, name))
-    call.meta = {**region.nodes[-1].meta, "val": results}
+    call.meta = {**region.nodes[-1].meta, "val": seen}
     call.meta.pop("eager_input_vals", None)  # of the node whose place it takes
     with graph.inserting_before(call.next):
-        for number, (node, order) in enumerate(zip(region.results, orders, strict=True)):
+        for number, (node, view, order) in enumerate(zip(region.results, views, orders, strict=True)):
             shown = graph.call_function(operator.getitem, (call, number))
-            shown.meta = {**node.meta, "val": results[number]}
+            shown.meta = {**node.meta, "val": seen[number]}
+            if view is not None:
+                view.replace_all_uses_with(shown)
+                erase_views(graph, view, node)
+                continue
             if list(order) != sorted(order):
                 shown = permuted(graph, shown, [order.index(dim) for dim in range(len(order))])
             added[node] = shown
