@@ -168,6 +168,20 @@ def test_training() -> None:
     assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(found, right, strict=True))
 
 
+def test_results_may_be_changed_in_place() -> None:
+    """PyTorch refuses that for views that were made where gradients are off."""
+    torch._dynamo.reset()
+    model, x = torch.nn.Linear(5, 12), torch.randn(2, 3, 5)
+    compiled = torch.compile(
+        model, backend=treadle.torch.backend, dynamic=False, options={"treadle.rest": "eager", "treadle.target": "sim"}
+    )
+    with torch.no_grad():
+        y = compiled(x)
+    right = model(x).detach() + 1
+    y.add_(torch.ones(12, requires_grad=True))
+    assert y.requires_grad and torch.allclose(y, right, atol=1e-4)
+
+
 def test_names_say_what_is_shown() -> None:
     shown = {0: ((2, 3, 4), (12, 4, 1)), 2: ((7,), (1,))}
     assert of_text(text_of(shown)) == shown and f"f_{text_of(shown)}".isidentifier()

@@ -1,8 +1,8 @@
 """The operator by which PyTorch runs a region: `treadle::region(Tensor[] inputs, str name) -> Tensor[]`.
 
-A name is "program.graph" or "program.graph.views": the digest of the program, the graph whose report it is in, and as what results are shown
-(`returned_views.py`). Others are dense arrays in the order of their dimensions. Inductor may lay an input out otherwise than PyTorch's graph did: the first call
-with such strides compiles a variant.
+A name is "program.graph" or "program.graph.views": the digest of the program, the graph whose report it is in, and as what results are
+shown (`returned_views.py`). Others are dense arrays in the order of their dimensions. Inductor may lay an input out otherwise than
+PyTorch's graph did: the first call with such strides compiles a variant.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +29,8 @@ _LIBRARY: Final = torch.library.Library("treadle", "FRAGMENT")
 _LIBRARY.define("region(Tensor[] inputs, str name) -> Tensor[]", tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides))
 _results: "dict[str, Results]" = {}
 _called: "dict[str, Program]" = {}
+_reinterpreted: Callable[..., torch.Tensor] = torch._C._dynamo.guards._reinterpret_tensor
+"""What Inductor's code makes tensors of other shapes with."""
 _NARROW: Final = {"bfloat16": torch.bfloat16, "float8_e4m3fn": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2}
 """NumPy types that PyTorch does not take from NumPy."""
 
@@ -76,7 +78,8 @@ def _views_of(name: str) -> Shown:
 
 
 def _shown(results: Sequence[torch.Tensor], views: Shown) -> list[torch.Tensor]:
-    return [result.as_strided(*views[number]) if number in views else result for number, result in enumerate(results)]
+    """The results, some as tensors of other shapes of the same memory, which are no views: what changes them in place need not know."""
+    return [_reinterpreted(result, *views[number]) if number in views else result for number, result in enumerate(results)]
 
 
 Views = Mapping[int, tuple[tuple[int, ...], tuple[int, ...]]]
