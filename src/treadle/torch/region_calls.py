@@ -29,8 +29,8 @@ _LIBRARY: Final = torch.library.Library("treadle", "FRAGMENT")
 _LIBRARY.define("region(Tensor[] inputs, str name) -> Tensor[]", tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides))
 _results: "dict[str, Results]" = {}
 _called: "dict[str, Program]" = {}
-_reinterpreted: Callable[..., torch.Tensor] = torch._C._dynamo.guards._reinterpret_tensor
-"""What Inductor's code makes tensors of other shapes with."""
+_reinterpreted: Callable[..., torch.Tensor] = getattr(torch._C._dynamo.guards, "_reinterpret_tensor", torch.as_strided)
+"""What Inductor's code makes tensors of other shapes with, where this PyTorch has it."""
 _NARROW: Final = {"bfloat16": torch.bfloat16, "float8_e4m3fn": torch.float8_e4m3fn, "float8_e5m2": torch.float8_e5m2}
 """NumPy types that PyTorch does not take from NumPy."""
 
