@@ -13,8 +13,8 @@ from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 import treadle.torch  # noqa: E402
 from treadle.torch.region_calls import REGION, caller  # noqa: E402
-from treadle.torch.returned_views import of_text, text_of  # noqa: E402
 from treadle.torch.settings import Settings  # noqa: E402
+from treadle.torch.shown_results import of_text, text_of  # noqa: E402
 from treadle.torch.taking import take  # noqa: E402
 
 F = torch.nn.functional

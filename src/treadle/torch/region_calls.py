@@ -1,7 +1,7 @@
 """The operator by which PyTorch runs a region: `treadle::region(Tensor[] inputs, str name) -> Tensor[]`.
 
 A name is "program.graph" or "program.graph.views": the digest of the program, the graph whose report it is in, and as what results are
-shown (`returned_views.py`). Others are dense arrays in the order of their dimensions. Inductor may lay an input out otherwise than
+shown (`shown_results.py`). Others are dense arrays in the order of their dimensions. Inductor may lay an input out otherwise than
 PyTorch's graph did: the first call with such strides compiles a variant.
 """
 
@@ -19,7 +19,7 @@ from treadle.records import Record
 from treadle.torch.kept_reports import found_again
 from treadle.torch.memory import shape_of
 from treadle.torch.programs import program
-from treadle.torch.returned_views import NONE, Shown, of_text
+from treadle.torch.shown_results import NONE, Shown, of_text
 from treadle.torch.sizes import Size, in_terms_of
 
 if TYPE_CHECKING:

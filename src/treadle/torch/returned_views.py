@@ -5,19 +5,14 @@ the graph returns its dimensions in PyTorch's order. Inductor makes such views o
 tensors that a CUDA graph returns itself are made once. So the region's operator returns the view.
 """
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, Final
+from collections.abc import Sequence
 
 import torch
 from torch import fx
 
 from treadle.torch.pointwise import name_of
 from treadle.torch.regions import PERMUTATIONS, VIEWS
-
-Shown = Mapping[int, tuple[tuple[int, ...], tuple[int, ...]]]
-"""Sizes and strides of the results that are shown otherwise than their program computes them, by their numbers."""
-NONE: Final[Shown] = MappingProxyType({})
+from treadle.torch.shown_results import Shown
 
 
 def returned(node: fx.Node, stored: torch.Tensor) -> fx.Node | None:
@@ -68,17 +63,3 @@ def shown_as(views: Sequence[fx.Node | None]) -> Shown:
     """As what those results are shown that have a view."""
     values = {number: view.meta["val"] for number, view in enumerate(views) if view is not None}
     return {number: (tuple(value.shape), tuple(value.stride())) for number, value in values.items()}
-
-
-def text_of(shown: Shown) -> str:
-    """`0s2x64x9s576x1x64`, one behind the other with `_` between: part of a name that may be one of Python's."""
-    return "_".join("s".join([str(number), *("x".join(map(str, part)) for part in view)]) for number, view in shown.items())
-
-
-def of_text(text: str) -> Shown:
-    """The opposite of `text_of`."""
-    found: dict[int, Any] = {}
-    for each in filter(None, text.split("_")):
-        number, *view = each.split("s")
-        found[int(number)] = tuple(tuple(map(int, part.split("x"))) for part in view)
-    return found

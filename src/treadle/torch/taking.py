@@ -25,8 +25,9 @@ from treadle.torch.recovered import put_back, recover
 from treadle.torch.region_calls import REGION, declare
 from treadle.torch.regions import Region, find, operands, outside_of, permuted, subgraph, values_of
 from treadle.torch.reports import RegionRecord
-from treadle.torch.returned_views import erase_views, returned, shown_as, text_of
+from treadle.torch.returned_views import erase_views, returned, shown_as
 from treadle.torch.settings import Settings
+from treadle.torch.shown_results import text_of
 from treadle.torch.unsupported import Unsupported
 from treadle.torch.writer import write
 
