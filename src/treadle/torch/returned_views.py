@@ -1,7 +1,7 @@
 """Results of regions as the graph returns them: in the shape of the last view.
 
 A linear layer's region computes a matrix, and the graph returns three dimensions of it; that of a convolution lies with channels last, and
-the graph returns its dimensions in PyTorch's order. Inductor makes such views of what a CUDA graph leaves at each call (1 to 2 us), while
+the graph returns its dimensions in PyTorch's order. Inductor makes such views of what a CUDA graph leaves at each call, while
 tensors that a CUDA graph returns itself are made once. So the region's operator returns the view.
 """
 
