@@ -47,6 +47,21 @@ def grouped(a: Any, b: Any, ends: Any, c: Any, BM: tl.constexpr = 64, BN: tl.con
         run[m : m + BM, n : n + BN] = acc
 
 
+@treadle.kernel(target="sim")
+def banded(a: Any, b: Any, ends: Any, c: Any, BM: tl.constexpr = 64, BN: tl.constexpr = 64, BK: tl.constexpr = 32) -> None:
+    group, number = tl.program_id(1), tl.program_id(0)
+    first, last = tl.index(ends[group]), tl.index(ends[group + 1])
+    rows, columns = tl.cdiv(last - first, BM), tl.cdiv(c.shape[1], BN)
+    if number < rows * columns:
+        i, j = tl.swizzle2d(number // columns, number % columns, rows, columns, 2)
+        m, n = first + i * BM, j * BN
+        acc = tl.zeros((BM, BN), tl.float32)
+        for k in range(0, a.shape[1], BK):
+            acc = tl.dot(a[m : m + BM, k : k + BK], b[group, k : k + BK, n : n + BN], acc)
+        run = c[:last]
+        run[m : m + BM, n : n + BN] = acc
+
+
 def groups(rows: int, ends: Any, n: int, k: int) -> tuple[Any, ...]:
     """Operands of a grouped product; rows of no group are NaN in the result."""
     rng = np.random.default_rng(rows)
@@ -55,13 +70,18 @@ def groups(rows: int, ends: Any, n: int, k: int) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize(("ends", "k", "mode"), [((0, 70, 70, 200), 96, "late"), ((0, 1, 130, 200), 40, "random"), ((0, 200), 8, "random")])
-def test_groups_of_any_length(ends: tuple[int, ...], k: int, mode: Any) -> None:
-    """Tiles of a group that has no such rows make no step; the others are right when copies are late."""
+@pytest.mark.parametrize("kernel", [grouped, banded])
+def test_groups_of_any_length(kernel: Any, ends: tuple[int, ...], k: int, mode: Any) -> None:
+    """Tiles of a group that has no such rows make no step, and divide by none of its numbers, which may be zero; the others are right when
+    copies are late."""
     a, b, places, c = groups(200, ends, 96, k)
-    _, kernel = told(grouped, "sm_90a", a, b, places, c)
+    made = kernel
+    _, kernel = told(made, "sm_90a", a, b, places, c)
     assert any(isinstance(op, pipe.RolesOp) for op in kernel.walk())
     arrays = {"a": a, "b": b, "ends": places, "c": c}
-    values = {"grid_x": 2, "grid_y": -(-int(np.diff(places).max()) // 64), "grid_z": len(ends) - 1}
+    tiles = -(-int(np.diff(places).max()) // 64)
+    sizes = (2, tiles, len(ends) - 1) if made is grouped else (2 * tiles, len(ends) - 1, 1)
+    values = dict(zip(("grid_x", "grid_y", "grid_z"), sizes, strict=True))
     for name, array in arrays.items():
         values |= {f"{name}_size{axis}": size for axis, size in enumerate(array.shape)}
         values |= {f"{name}_stride{axis}": stride // array.itemsize for axis, stride in enumerate(array.strides)}
@@ -78,11 +98,15 @@ def guarded(a: Any, b: Any, c: Any, d: Any, rows: int, HOW: tl.constexpr) -> Non
         if HOW == "stores first":
             d[m : m + 64, 0:64] = tl.zeros((64, 64), tl.float32)
         acc = tl.zeros((64, 64), tl.float32)
+        if HOW == "divides tiles":
+            acc += (tl.arange(0, 64) // rows).to(tl.float32)[None, :]
         for k in range(0, a.shape[1] // rows if HOW == "divides" else a.shape[1], 32):
             acc = tl.dot(a[m : m + 64, k : k + 32], b[k : k + 32, 0:64], acc)
             if HOW == "stores within":
                 d[m : m + 64, 0:64] = acc
         c[m : m + 64, 0:64] = acc
+    elif HOW == "other side":
+        c[m : m + 64, 0:64] = tl.zeros((64, 64), tl.float32)
 
 
 OPERANDS = (
@@ -94,17 +118,26 @@ OPERANDS = (
 )
 
 
-def test_what_is_moved() -> None:
-    (text,), kernel = told(guarded, "sm_90a", *OPERANDS, HOW="")
+@pytest.mark.parametrize("how", ["", "divides"])
+def test_what_is_moved(how: str) -> None:
+    (text,), kernel = told(guarded, "sm_90a", *OPERANDS, HOW=how)
     assert text == "the loop makes no step where the condition does not hold"
     (roles,) = (op for op in kernel.body.block.ops if isinstance(op, pipe.RolesOp))
     assert all(any(isinstance(op, scf.ForOp) for op in region.block.ops) for region in roles.roles)
 
 
-@pytest.mark.parametrize("how", ["stores first", "stores within", "divides"])
-def test_what_is_left_alone(how: str) -> None:
-    """Nothing may be written, and no division by zero made, where the condition does not hold."""
-    assert told(guarded, "sm_90a", *OPERANDS, HOW=how)[0] == []
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        ("stores first", "tile.store ahead of the loop is for where the condition holds alone"),
+        ("stores within", "the loop writes to memory"),
+        ("divides tiles", "arith.floordivsi ahead of the loop is for where the condition holds alone"),
+        ("other side", "the condition has results, or another side"),
+    ],
+)
+def test_what_is_left_alone(how: str, reason: str) -> None:
+    """Nothing may be written, and no tile divided by zero, where the condition does not hold: which is said."""
+    assert told(guarded, "sm_90a", *OPERANDS, HOW=how)[0] == [f"the condition stays around the loop: {reason}"]
 
 
 def test_machines_without_descriptor_copies() -> None:
