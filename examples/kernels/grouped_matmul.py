@@ -12,11 +12,13 @@ TILES = ((192, 3), (192, 4), (256, 3)) if harness.on_nvidia() else ((128, 4),)
 
 @treadle.autotune([treadle.Config({"BN": n}, num_warps=8, num_stages=stages) for n, stages in TILES], key=["a", "b"])
 @treadle.kernel
-def grouped_matmul(a, b, ends, c, BM: tl.constexpr = 128, BN: tl.constexpr = 128, BK: tl.constexpr = 64):
-    group = tl.program_id(2)
+def grouped_matmul(a, b, ends, c, BM: tl.constexpr = 128, BN: tl.constexpr = 128, BK: tl.constexpr = 64, BAND: tl.constexpr = 16):
+    group, number = tl.program_id(1), tl.program_id(0)
     first, last = tl.index(ends[group]), tl.index(ends[group + 1])
-    m, n = first + tl.program_id(1) * BM, tl.program_id(0) * BN
-    if m < last:
+    rows, columns = tl.cdiv(last - first, BM), tl.cdiv(c.shape[1], BN)
+    if number < rows * columns:
+        i, j = tl.swizzle2d(number // columns, number % columns, rows, columns, BAND)  # neighbours share rows and columns
+        m, n = first + i * BM, j * BN
         acc = tl.zeros((BM, BN), tl.float32)
         for k in range(0, a.shape[1], BK):
             acc = tl.dot(a[m : m + BM, k : k + BK], b[group, k : k + BK, n : n + BN], acc)
@@ -36,7 +38,7 @@ def problem(rng: np.random.Generator, rows: int, groups: int, n: int, k: int) ->
 
     return harness.Problem(
         {"a": a, "b": b, "ends": ends, "c": np.zeros((rows, n), np.float16)},
-        lambda **given: grouped_matmul[lambda tile: (-(-n // tile["BN"]), -(-most // 128), groups)](**given),
+        lambda **given: grouped_matmul[lambda tile: (-(-n // tile["BN"]) * -(-most // 128), groups)](**given),
         {"c": expected},
         flops=2 * rows * n * k,
     )
