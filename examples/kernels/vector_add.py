@@ -17,7 +17,7 @@ def problem(rng: np.random.Generator, n: int) -> harness.Problem:
     x, y = (rng.standard_normal(n, np.float32) for _ in range(2))
     arrays = {"x": x, "y": y, "out": np.zeros_like(x)}
     want = {"out": x.astype(np.float64) + y}
-    return harness.Problem(arrays, lambda **a: add[-(-n // 1024)](**a, num_warps=8), want, bytes_moved=3 * x.nbytes)
+    return harness.Problem(arrays, lambda **a: add[-(-n // 1024)](**a, num_warps=4), want, bytes_moved=3 * x.nbytes)
 
 
 if __name__ == "__main__":

@@ -73,7 +73,8 @@ def groups(rows: int, ends: Any, n: int, k: int) -> tuple[Any, ...]:
 @pytest.mark.parametrize("kernel", [grouped, banded])
 def test_groups_of_any_length(kernel: Any, ends: tuple[int, ...], k: int, mode: Any) -> None:
     """Tiles of a group that has no such rows make no step, and divide by none of its numbers, which may be zero; the others are right when
-    copies are late."""
+    copies are late.
+    """
     a, b, places, c = groups(200, ends, 96, k)
     made = kernel
     _, kernel = told(made, "sm_90a", a, b, places, c)

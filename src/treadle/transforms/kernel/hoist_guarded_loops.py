@@ -9,11 +9,14 @@ Roles walk the same loops, so that a loop has to stand where all of them come by
 such conditions.
 """
 
+from typing import cast
+
 from treadle.analysis.divisibility import constant_value
 from treadle.analysis.needed_precision import is_float
 from treadle.dialects import tile
 from treadle.dialects.effects import HasEffects
 from treadle.dialects.stages import StageOp
+from treadle.errors import InternalError
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.ir.locations import location_of
@@ -65,7 +68,10 @@ def _divides(op: Operation) -> bool:
 
 def _divide_by_one_unless(condition: SSAValue, op: Operation) -> None:
     """Where the condition does not hold, nothing is known of the divisor."""
-    one = arith.ConstantOp(builtin.IntegerAttr(1, op.operands[1].type))
+    kind = op.operands[1].type
+    if not isinstance(kind, builtin.IndexType | builtin.IntegerType):
+        raise InternalError(f"{op.name} divides by {kind}, which is no integer")
+    one = arith.ConstantOp(builtin.IntegerAttr(1, cast("builtin.IndexType", kind)))
     divisor = arith.SelectOp(condition, op.operands[1], one.result)
     insert_before(op, one, divisor)
     op.operands[1] = divisor.result
