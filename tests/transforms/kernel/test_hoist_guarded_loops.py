@@ -70,19 +70,18 @@ def groups(rows: int, ends: Any, n: int, k: int) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize(("ends", "k", "mode"), [((0, 70, 70, 200), 96, "late"), ((0, 1, 130, 200), 40, "random"), ((0, 200), 8, "random")])
-@pytest.mark.parametrize("kernel", [grouped, banded])
-def test_groups_of_any_length(kernel: Any, ends: tuple[int, ...], k: int, mode: Any) -> None:
+@pytest.mark.parametrize("source", [grouped, banded])
+def test_groups_of_any_length(source: Any, ends: tuple[int, ...], k: int, mode: Any) -> None:
     """Tiles of a group that has no such rows make no step, and divide by none of its numbers, which may be zero; the others are right when
     copies are late.
     """
     a, b, places, c = groups(200, ends, 96, k)
-    made = kernel
-    _, kernel = told(made, "sm_90a", a, b, places, c)
+    _, kernel = told(source, "sm_90a", a, b, places, c)
     assert any(isinstance(op, pipe.RolesOp) for op in kernel.walk())
     arrays = {"a": a, "b": b, "ends": places, "c": c}
     tiles = -(-int(np.diff(places).max()) // 64)
-    sizes = (2, tiles, len(ends) - 1) if made is grouped else (2 * tiles, len(ends) - 1, 1)
-    values = dict(zip(("grid_x", "grid_y", "grid_z"), sizes, strict=True))
+    sizes = (2, tiles, len(ends) - 1) if source is grouped else (2 * tiles, len(ends) - 1, 1)
+    values: dict[str, int] = dict(zip(("grid_x", "grid_y", "grid_z"), sizes, strict=True))
     for name, array in arrays.items():
         values |= {f"{name}_size{axis}": size for axis, size in enumerate(array.shape)}
         values |= {f"{name}_stride{axis}": stride // array.itemsize for axis, stride in enumerate(array.strides)}
@@ -105,6 +104,9 @@ def guarded(a: Any, b: Any, c: Any, d: Any, rows: int, HOW: tl.constexpr) -> Non
             acc = tl.dot(a[m : m + 64, k : k + 32], b[k : k + 32, 0:64], acc)
             if HOW == "stores within":
                 d[m : m + 64, 0:64] = acc
+        if HOW == "two loops":
+            for k in range(0, a.shape[1], 32):
+                acc = tl.dot(a[m : m + 64, k : k + 32], b[k : k + 32, 0:64], acc)
         c[m : m + 64, 0:64] = acc
     elif HOW == "other side":
         c[m : m + 64, 0:64] = tl.zeros((64, 64), tl.float32)
@@ -133,6 +135,7 @@ def test_what_is_moved(how: str) -> None:
         ("stores first", "tile.store ahead of the loop is for where the condition holds alone"),
         ("stores within", "the loop writes to memory"),
         ("divides tiles", "arith.floordivsi ahead of the loop is for where the condition holds alone"),
+        ("two loops", "2 loops of products stand under it"),
         ("other side", "the condition has results, or another side"),
     ],
 )

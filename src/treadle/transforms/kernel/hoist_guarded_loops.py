@@ -3,7 +3,7 @@
 Level: tile. Reads: `scf.if` in a kernel's own block, without a result or another side, whose block has one loop that contracts; the form.
 Writes: what stands ahead of the loop, and the loop, move ahead of the branch; the loop ends where it begins unless the condition holds, and
 what is no constant divides only there; what stands behind the loop stays in the branch. Leaves alone: kernels of forms without roles,
-machines without descriptor copies; with a refusal, branches whose loop writes to memory or has stages.
+machines without descriptor copies; with a refusal, branches of another kind, and those whose loop writes to memory or has stages.
 
 Roles walk the same loops, so that a loop has to stand where all of them come by. Tiles that a group of a grouped product does not have are
 such conditions.
@@ -33,12 +33,14 @@ NAME = "hoist-guarded-loops"
 
 def guarded_loop(branch: scf.IfOp) -> scf.ForOp | str | None:
     """The one loop of a branch that contracts, where everything up to its end may as well be executed when the condition does not hold, or
-    why not. None where no loop of the branch contracts, or several do.
+    why not. None where no loop of the branch contracts.
     """
     ops = list(branch.true_region.block.ops)
     loops = [op for op in ops if isinstance(op, scf.ForOp) and any(isinstance(inner, tile.ContractOp) for inner in op.walk())]
-    if len(loops) != 1:
+    if not loops:
         return None
+    if len(loops) > 1:
+        return f"{len(loops)} loops of products stand under it"
     if branch.results or any(block.first_op is not block.last_op for block in branch.false_region.blocks):
         return "the condition has results, or another side"
     if any(isinstance(op, StageOp) for op in loops[0].walk()):
