@@ -12,6 +12,7 @@ from treadle.ir.core import BlockArgument, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.plan import expr
 from treadle.records import dataclass
+from treadle.targets.simt.walk_ranges import column_limit, row_limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +98,12 @@ class Ranges:
         if isinstance(op, arith.IndexCastOp):
             return self.of(op.input)
         if isinstance(op, arith.AddiOp | arith.SubiOp | arith.MuliOp | arith.MinSIOp | arith.MaxSIOp):
-            return _binary(op, self.of(op.lhs), self.of(op.rhs))
-        if isinstance(op, arith.DivSIOp | arith.DivUIOp | arith.FloorDivSIOp | arith.RemSIOp | arith.RemUIOp):
+            found = _binary(op, self.of(op.lhs), self.of(op.rhs))
+            return _below(found, row_limit(op, self)) if isinstance(op, arith.AddiOp) else found
+        if isinstance(op, arith.DivUIOp):
+            found = _divide(op, self.of(op.lhs), self.of(op.rhs)) or self.unknown
+            return _below(found, column_limit(op, self))
+        if isinstance(op, arith.DivSIOp | arith.FloorDivSIOp | arith.RemSIOp | arith.RemUIOp):
             return _divide(op, self.of(op.lhs), self.of(op.rhs)) or self.unknown
         return self.unknown
 
@@ -116,6 +121,11 @@ class Ranges:
     def _clip(self, found: Range) -> Range:
         # Beyond its bits arithmetic wraps and nothing is known.
         return self.unknown if found.low < -self.limit - 1 or found.high > self.limit else found
+
+
+def _below(found: Range, limit: int | None) -> Range:
+    """Not above a limit, and not negative, where there is one."""
+    return found if limit is None else Range(max(found.low, 0), min(found.high, limit), found.multiple if found.low >= 0 else 1)
 
 
 def _binary(op: object, a: Range, b: Range) -> Range:
