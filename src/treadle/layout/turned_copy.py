@@ -28,8 +28,9 @@ def turned_pieces(shape: Sequence[int], inner: int, element_bytes: int, lanes: i
 
     bits, every = log2_exact(sector), log2_exact(lanes)
     lane = (*take(inner, bits), *take(other, every - bits))
-    warp = [*take(inner, log2_exact(warps))]
-    warp += take(other, log2_exact(warps) - len(warp))
+    # What a thread copies of one row lies at fixed distances from one address.
+    along = take(inner, 32)
+    warp = take(other, log2_exact(warps))
     warp += [(0, 0)] * (log2_exact(warps) - len(warp))
-    rest = (*take(inner, 32), *take(other, 32))
+    rest = (*along, *take(other, 32))
     return TileLayout(rest, lane, tuple(warp), tuple(odd_part(side) for side in shape))
