@@ -48,6 +48,7 @@ from treadle.transforms.kernel.set_stages import SetStagesPass
 from treadle.transforms.kernel.set_target import SetTargetPass
 from treadle.transforms.kernel.set_turns import SetTurnsPass
 from treadle.transforms.kernel.simplify_math import SimplifyMathPass
+from treadle.transforms.kernel.spread_copies import SpreadCopiesPass
 from treadle.transforms.kernel.stage_operands import StageOperandsPass
 from treadle.transforms.kernel.store_in_bulk import StoreInBulkPass
 from treadle.transforms.tensor.box_scalars import BoxScalarsPass
@@ -271,6 +272,7 @@ def unproven_schedule_passes(options: CompileOptions | None = None, spec: Target
         SetStagesPass(),  # fragments and layouts say what each piece costs
         EncloseStagesPass(),  # from here on all stages cut loops
         FormWarpPipelinePass(),  # bytes of all buffers are known; what its groups cannot share is refused before anything moves
+        SpreadCopiesPass(),  # conditions are still those of pipeline-loops; commits and waits come where the copies are then
         OrderIssuePass(),  # what moves ahead of what, while moving needs no care for barriers
         InsertSyncPass(),  # sees every access there will be
         InsertSchedFencesPass(),  # at the barriers that are there now

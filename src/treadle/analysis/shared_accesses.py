@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import prod
 
-from treadle.analysis.buffers import buffer_view
+from treadle.analysis.buffers import box_in_slot, buffer_view
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.slot_values import SlotValues
 from treadle.analysis.slots import Congruence, same
@@ -125,12 +125,13 @@ def _access(op: Operation, effect: Effect, values: SlotValues | None) -> SharedA
     view = buffer_view(effect.resource)
     if view is None or (isinstance(op, tile.LocalLoadOp) and op.peer is not None):
         return None  # another workgroup's memory: barriers of the cluster order it
-    alloc, count = view.alloc, len(view.indices)
+    alloc = view.alloc
     layout = tile.shared_layout_of(alloc.result)
-    shape = layout.shape[count:]
+    shape = tile.memref_type(effect.resource).get_shape()
     box = effect.slice or Slice((0,) * len(shape), shape)
     offsets = tuple(o if isinstance(o, int) else 0 for o in box.offsets)
     extents = tuple(e if isinstance(o, int) else s for o, e, s in zip(box.offsets, box.extents, shape, strict=True))
+    offsets, extents = box_in_slot(effect.resource, offsets, extents)
     first = alloc.byte_offset.value.data if alloc.byte_offset is not None else None
     return SharedAccess(
         alloc,

@@ -50,6 +50,10 @@ WAITING, TURNED_WAITING, HIDING = 0.5, 0.2, 1.6
 """Clocks that one warp of a scheduler leaves unused for each that it fills, more for each operand that is turned, and how fast that falls
 with the number of warps: by eye, from 15 tilings of 4096^3 and 3 of 1000^3 on an H200.
 """
+SPREAD_WAITING = 0.05
+"""The same where copies are issued between the multiply-adds, a few at a time."""
+SPREAD = 24
+"""Registers more for these: their addresses are alive beside what is multiplied."""
 MEETING = 0.04
 """The same for a workgroup alone on a unit, whose warps all wait at its meetings."""
 TURNED_CLOCKS = 5
@@ -111,6 +115,16 @@ def resident(tile: ContractionTile, problem: MultiplyAdds) -> int:
     return max(1, min(room))
 
 
+def spreads(tile: ContractionTile, problem: MultiplyAdds) -> bool:
+    """Whether copies are issued between the multiply-adds: of tiles that are whole, with registers for it beside the workgroups that share
+    a unit. Tiles that stick out compare places and sizes for each copy, which spilled.
+    """
+    if problem.parts or not is_whole(tile, problem.shape):
+        return False
+    threads = resident(tile, problem) * tile.num_threads(problem.spec)
+    return registers(tile, problem) + SPREAD <= min(problem.spec.fma_registers, problem.spec.registers_per_unit // threads)
+
+
 def _warp_clocks(tile: ContractionTile, problem: MultiplyAdds) -> float:
     """Clocks of a unit for one k of one warp, where others fill what it leaves: of the schedulers, or of the path to shared memory. Of two
     sides, lanes along one read the same, which takes half as long.
@@ -133,7 +147,7 @@ def clocks(tile: ContractionTile, problem: MultiplyAdds) -> float:
 
 def _clocks(tile: ContractionTile, warp_clocks: float, together: int, problem: MultiplyAdds) -> float:
     spec, shape, each = problem.spec, problem.shape, warp_clocks * tile.num_warps
-    waiting = WAITING + TURNED_WAITING * sum(problem.along_k)
+    waiting = WAITING + (SPREAD_WAITING if spreads(tile, problem) else TURNED_WAITING) * sum(problem.along_k)
     busiest = -(-shape.tiles(tile.m, tile.n) // spec.compute_units)
     total = 0.0
     for count in (together,) * (busiest // together) + (busiest % together,):

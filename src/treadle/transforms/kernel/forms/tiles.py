@@ -9,7 +9,7 @@ from treadle.analysis.kernel_problem import KernelProblem
 from treadle.errors import KernelRejected
 from treadle.plan.form_times import best_tile, tile_seconds
 from treadle.plan.long_steps import with_long_steps
-from treadle.plan.multiply_add_tiles import MultiplyAdds, last_tile, multiply_add_seconds, multiply_add_tiles, resident
+from treadle.plan.multiply_add_tiles import MultiplyAdds, last_tile, multiply_add_seconds, multiply_add_tiles, resident, spreads
 from treadle.plan.tile_config import (
     ContractionTile,
     ContractionTypes,
@@ -38,17 +38,19 @@ KIND = "contraction"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config(ContractionConfig):
     """`workgroups`: how many take all tiles in turn, 0 for one a tile. `is_drained`: loops wait for their matrix instructions at the end of
-    a step. `resident`: workgroups that are to share a unit, 0 for what registers come to.
+    a step. `resident`: workgroups that are to share a unit, 0 for what registers come to. `spreads_copies`: copies by the threads are
+    issued between the multiply-adds of a step (spread-copies).
     """
 
     form: ClassVar[str] = NAME
     workgroups: int = 0
     is_drained: bool = False
     resident: int = 0
+    spreads_copies: bool = False
 
     def relieved(self, problem: KernelProblem) -> "Config":
         """Without iterations that overlap, and with all registers."""
-        return replace(self, resident=0, is_sequential=problem.overlaps, is_drained=problem.spec.async_matrix)
+        return replace(self, resident=0, spreads_copies=False, is_sequential=problem.overlaps, is_drained=problem.spec.async_matrix)
 
 
 def refusal(problem: KernelProblem) -> str | None:
@@ -127,7 +129,7 @@ def _choice(problem: KernelProblem, tile: ContractionTile, types: ContractionTyp
     if problem.multiplies_pieces:
         sums = multiply_adds(problem)
         shared = resident(tile, sums)
-        config = replace(config, resident=shared if shared > 1 else 0)
+        config = replace(config, resident=shared if shared > 1 else 0, spreads_copies=spreads(tile, sums))
         return Choice(config, multiply_add_seconds(tile, sums, problem.memory_bytes) + merging, text, tile.m * tile.n / tile.num_warps)
     pieces, gathered = problem.copies.piece_bytes, problem.gathered
     size, moved = types.operand_bytes, problem.memory_bytes

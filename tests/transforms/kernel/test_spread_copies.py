@@ -1,0 +1,135 @@
+"""spread-copies: copies go between the multiply-adds, in parts where they turn their operand; what is computed is the same."""
+
+import random
+
+import numpy as np
+import pytest
+from generators.contractions import LAYOUTS, ContractionCase
+from sim.schedule.faults import kernel_of
+
+from treadle import pipelines
+from treadle.dialects import pipe, sync, tile
+from treadle.driver import trace
+from treadle.ir.core import Operation
+from treadle.ir.dialects import scf
+from treadle.ir.passes import run_passes
+from treadle.ir.text import parse_module
+from treadle.machine import target_spec
+from treadle.options import CompileOptions
+from treadle.sim.schedule import simulate
+from treadle.transforms.kernel.forms import tiles
+from treadle.transforms.kernel.forms.registry import config_of
+from treadle.transforms.kernel.spread_copies import FEWEST_STEPS, spread, steps_of
+
+LISTED = ("tile.copy", "tile.contract", "sync.commit", "sync.wait", "sync.barrier", "scf.if")
+
+
+def case_of(layout: str, k: int = 64 * 16, element: str = "f32", **options: object) -> ContractionCase:
+    return ContractionCase(
+        64, 128, k, element, layout, element, options={"tile": (64, 64, 16), "warps": (1, 1), "split_reduction": "off", **options}
+    )
+
+
+def loop_of(kernel: tile.KernelOp) -> scf.ForOp:
+    return next(op for op in kernel.walk() if isinstance(op, scf.ForOp))
+
+
+def schedule(case: ContractionCase) -> str:
+    return trace(case.text, "sm_90a", CompileOptions(**case.options), until="schedule").stages["schedule"]
+
+
+def unspread(case: ContractionCase) -> tile.KernelOp:
+    """The kernel as spread-copies finds it."""
+    module, options, spec = parse_module(case.text, "case.mlir"), CompileOptions(**case.options), target_spec("sm_90a")
+    passes = [
+        *pipelines.tensor_passes(spec, options),
+        *pipelines.tile_passes(spec, options),
+        *pipelines.unproven_schedule_passes(options, spec),
+    ]
+    run_passes(module, passes[: [one.name for one in passes].index("spread-copies")])
+    return next(op for op in module.walk() if isinstance(op, tile.KernelOp))
+
+
+def order(loop: scf.ForOp) -> list[str]:
+    return [op.name for op in loop.body.block.ops if op.name in LISTED]
+
+
+def bytes_of(op: Operation) -> int:
+    assert isinstance(op, tile.CopyOp)
+    rows, columns = tile.memref_type(op.destination).get_shape()
+    return rows * columns * 4
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_few_copies_stand_together(layout: str) -> None:
+    """No two copies without a multiply-add between them, one wait and one barrier a step, no condition, and nothing copied twice."""
+    loop = loop_of(kernel_of(schedule(case_of(layout))))
+    names = order(loop)
+    assert names.count("sync.wait") == names.count("sync.barrier") == names.count("sync.commit") == 1 and "scf.if" not in names
+    assert "tile.copy tile.copy" not in " ".join(name for name in names if name in ("tile.copy", "tile.contract"))
+    assert names[names.index("tile.contract") :].count("tile.copy") == names.count("tile.copy"), "operands of the first step are read first"
+    copies = [op for op in loop.body.block.ops if isinstance(op, tile.CopyOp)]
+    turned = (layout[0] == "n") + (layout[1] == "t")
+    assert len(copies) == 2 + turned, "two parts of 8 of what lies along k"
+    assert sum(map(bytes_of, copies)) == (64 + 64) * 16 * 4
+    assert sum(isinstance(op.destination.owner, pipe.PartOp) for op in copies) == 2 * turned
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_same_results_whenever_copies_land(seed: int) -> None:
+    rng = random.Random(seed)
+    element = rng.choice(("f32", "f64", "i64"))
+    k = FEWEST_STEPS * 16 + rng.choice((0, 16, 16 * rng.randint(2, 9)))
+    case = case_of(rng.choice(LAYOUTS), k, element, tile=rng.choice(((64, 64, 16), (32, 64, 16), (64, 32, 16))))
+    text = schedule(case)
+    kernel = kernel_of(text)
+    values = np.random.default_rng(seed)
+    a, b = (values.integers(-8, 9, spec.shape).astype({"f32": "f4", "f64": "f8", "i64": "i8"}[element]) for spec in case.inputs)
+    left, right = (a if case.layout[0] == "n" else a.T), (b if case.layout[1] == "n" else b.T)
+    for mode in ("late", "random"):
+        report = simulate(kernel, [a, b, np.zeros((case.m, case.n), a.dtype)], mode=mode, seed=seed)
+        assert report.ok, str(report)
+        assert np.array_equal(report.outputs[0], left @ right)
+    if element == "f32" and case.options["tile"] == (64, 64, 16):
+        assert "scf.if" not in order(loop_of(kernel))
+
+
+def test_leaves_alone() -> None:
+    """Loops of few steps, tiles that stick out, conditions of more than copies, and loops with too few multiply-adds."""
+    short = loop_of(kernel_of(schedule(case_of("nt", (FEWEST_STEPS - 1) * 16))))
+    assert "scf.if" in order(short) and steps_of(short) == FEWEST_STEPS - 1
+    ragged = ContractionCase(
+        70, 128, 64 * 16, "f32", "nt", "f32", options={"tile": (64, 64, 16), "warps": (1, 1), "split_reduction": "off"}
+    )
+    kernel = kernel_of(schedule(ragged))
+    config = config_of(kernel)
+    assert "scf.if" in order(loop_of(kernel)) and isinstance(config, tiles.Config) and not config.spreads_copies
+    for change in (_other_condition, _more_than_copies, _few_contracts):
+        loop = loop_of(unspread(case_of("nt")))
+        assert spread(loop_of(unspread(case_of("nt"))), "cp_async") == 4
+        change(loop)
+        before = order(loop)
+        assert spread(loop, "cp_async") == 0 and order(loop) == before
+
+
+def _guard(loop: scf.ForOp) -> scf.IfOp:
+    return next(op for op in loop.body.block.ops if isinstance(op, scf.IfOp))
+
+
+def _other_condition(loop: scf.ForOp) -> None:
+    compared = _guard(loop).cond.owner
+    assert isinstance(compared, Operation)
+    compared.operands[1] = loop.lb
+
+
+def _more_than_copies(loop: scf.ForOp) -> None:
+    block = _guard(loop).true_region.block
+    assert block.last_op is not None
+    block.insert_op_before(sync.BarrierOp(), block.last_op)
+
+
+def _few_contracts(loop: scf.ForOp) -> None:
+    for op in [op for op in loop.body.block.ops if isinstance(op, tile.ContractOp)][7:]:
+        op.result.replace_all_uses_with(op.accumulator)
+        op.detach()
+        op.erase()
