@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 import pytest
-from generators.contractions import LAYOUTS, ContractionCase
+from generators.contractions import LAYOUTS, ContractionCase, Layout
 from sim.schedule.faults import kernel_of
 
 from treadle import pipelines
@@ -24,7 +24,7 @@ from treadle.transforms.kernel.spread_copies import FEWEST_STEPS, spread, steps_
 LISTED = ("tile.copy", "tile.contract", "sync.commit", "sync.wait", "sync.barrier", "scf.if")
 
 
-def case_of(layout: str, k: int = 64 * 16, element: str = "f32", **options: object) -> ContractionCase:
+def case_of(layout: Layout, k: int = 64 * 16, element: str = "f32", **options: object) -> ContractionCase:
     return ContractionCase(
         64, 128, k, element, layout, element, options={"tile": (64, 64, 16), "warps": (1, 1), "split_reduction": "off", **options}
     )
@@ -61,7 +61,7 @@ def bytes_of(op: Operation) -> int:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_few_copies_stand_together(layout: str) -> None:
+def test_few_copies_stand_together(layout: Layout) -> None:
     """No two copies without a multiply-add between them, one wait and one barrier a step, no condition, and nothing copied twice."""
     loop = loop_of(kernel_of(schedule(case_of(layout))))
     names = order(loop)

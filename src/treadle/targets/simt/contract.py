@@ -43,8 +43,8 @@ def _walk(layout: TileLayout) -> list[tuple[int, tuple[int, int]]]:
     where each turn had three).
     """
     first: dict[tuple[int, int], int] = {}
-    for register, at in layout.registers():
-        first.setdefault(at, register)
+    for register, (m, n) in layout.registers():
+        first.setdefault((m, n), register)
     rows = sorted({m for m, _ in first})
     return [
         (first[at], at) for number, row in enumerate(rows) for at in sorted((at for at in first if at[0] == row), reverse=number % 2 == 1)

@@ -42,7 +42,7 @@ def row_limit(op: arith.AddiOp, ranges: Bounds) -> int | None:
     """The largest `first + x % min(rows - first, group)`: a row; None for other sums."""
     for first, inner in ((op.lhs, op.rhs.owner), (op.rhs, op.lhs.owner)):
         left = _rows_left(inner.rhs) if isinstance(inner, arith.RemUIOp) else None
-        if left is not None and left[1] is first and 0 <= ranges.of(first).low and ranges.of(first).high < left[0]:
+        if left is not None and left[1] is first and ranges.of(first).low >= 0 and ranges.of(first).high < left[0]:
             return left[0] - 1
     return None
 
@@ -60,7 +60,7 @@ def column_limit(op: arith.DivUIOp, ranges: Bounds) -> int | None:
         return None
     columns, tile = width // group, ranges.of(within.lhs)
     is_same = place.lhs is within.lhs and constant_value(place.rhs) == width
-    return columns - 1 if is_same and 0 <= tile.low and tile.high < rows * columns else None
+    return columns - 1 if is_same and tile.low >= 0 and tile.high < rows * columns else None
 
 
 def _times(value: SSAValue, factor: int) -> object:
