@@ -6,13 +6,20 @@ operation that completes later has a token (component, value): it happened befor
 
 from collections.abc import Callable, Sequence
 
-from treadle.verify.events import Access, Event
+from treadle.verify.events import Access, Event, Segment
 from treadle.verify.program import Program, Strand
 
 Clock = dict[int, int]
 """Of each component that something is known of, how far; of others nothing, which is 0."""
 Restore = Callable[[], None]
 """Brings back what was saved, as often as it is called."""
+Ended = tuple[int, int, int, tuple[tuple[int, int, int], ...]]
+"""An execution of a loop that is over: the strand, the frame's place among its frames, the loop's node, what repeated in it."""
+FEW_ROUNDS = 2
+FILLED, LONG = 2, 3
+"""Of a loop of fixed length so many rounds of the longest ring are run before states are taken, which compare as long as some iterations
+take; none in one of fewer.
+"""
 
 
 class Components:
@@ -125,6 +132,16 @@ class Frame:
         self.items, self.position, self.iteration = items, 0, 0
         self.loop, self.segment, self.left, self.number = loop, segment, left, number
         self.pumps: list[tuple[int, int, int]] = []
+
+    def may_repeat(self, segment: Segment, slots: int) -> bool:
+        """Whether its segment has enough rounds for states to be looked at. `slots`: of the longest ring.
+
+        A loop of fixed length has to have gone round that before, so that its states may come back, and to go on for long enough.
+        """
+        rounds = segment.length / len(segment.iterations)
+        if segment.stretch >= 0:
+            return rounds > 1
+        return rounds > FEW_ROUNDS and segment.length > LONG * slots and self.number - segment.first >= FILLED * slots
 
     def copy(self) -> "Frame":
         """Another one that stands there."""

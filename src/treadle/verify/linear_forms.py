@@ -7,7 +7,6 @@ atom, wherever they stand; loads, too, of arrays that nobody writes.
 from collections.abc import Set
 
 from treadle.ir.core import AffineBinaryOpKind, Operation, SSAValue
-from treadle.verify.affine_maps import affine_map_of, results_of
 from treadle.verify.scalars import constant_value, is_narrow, width_of
 
 Linear = tuple[tuple[tuple[int, int], ...], int]
@@ -77,6 +76,8 @@ class LinearForms:
             case "arith.index_cast":
                 return self.of(op.operands[0])
             case "affine.apply":
+                from treadle.verify.affine_maps import affine_map_of, results_of  # few kernels have them
+
                 affine_map, operands = affine_map_of(op), [self.of(v) for v in op.operands]
                 found = results_of(affine_map, operands, lambda number: ((), number), _binary)[0] if affine_map else None
                 return found or self._atom(value)

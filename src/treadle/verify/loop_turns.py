@@ -4,14 +4,18 @@ Only comparisons that something depends on count; which these are shows when the
 """
 
 from collections.abc import Iterable, Set
+from typing import TYPE_CHECKING
 
 from treadle.ir.core import BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
-from treadle.verify.reasons import Constraint, Reason
 from treadle.verify.scalars import constant_of, scalar_function
 from treadle.verify.symbols import Form, combined, of, scaled, shifted
 from treadle.verify.trace_state import State, Undecided
-from treadle.verify.turning_points import EXTREMES, LoopFacts, Turn
+from treadle.verify.turning_points import EXTREMES, LoopFacts
+
+if TYPE_CHECKING:
+    from treadle.verify.loop_comparisons import Turn
+    from treadle.verify.reasons import Constraint, Reason
 
 Position = tuple[int, Form]
 """The number of an iteration in the run, and its form."""
@@ -29,7 +33,7 @@ class Stretches:
 
     __slots__ = ("needs", "positions", "shared", "until")
 
-    def __init__(self, positions: list[Position], until: int, needs: list[Reason], shared: list[Constraint]) -> None:
+    def __init__(self, positions: list[Position], until: int, needs: "list[Reason]", shared: "list[Constraint]") -> None:
         self.positions, self.until, self.needs, self.shared = positions, until, needs, shared
 
     @property
@@ -139,11 +143,11 @@ class LoopTurns:
         first = self._computed(start, at, known) if start in known else None
         return None if first is None or step is None else first + step * at
 
-    def _value(self, turn: Turn, at: int) -> int:
+    def _value(self, turn: "Turn", at: int) -> int:
         """The value of a form in iteration `at`."""
         return self._at_start(turn, [])[0] + turn.per_iteration * at
 
-    def _at_start(self, turn: Turn, needs: list[Reason]) -> Position:
+    def _at_start(self, turn: "Turn", needs: "list[Reason]") -> Position:
         """The value and the form of a comparison at iteration 0."""
         state, value, form = self.state, turn.constant, Form((), turn.constant)
         for at, factor in self._places[turn]:
@@ -156,18 +160,20 @@ class LoopTurns:
             form = combined(form, of(state.symbols[at], number), factor)
         return value, form
 
-    def _note(self, shared: list[Constraint], form: Form, *, is_zero: bool = False) -> None:
+    def _note(self, shared: "list[Constraint]", form: Form, *, is_zero: bool = False) -> None:
         if form.terms or form.iterations:
+            from treadle.verify.reasons import Constraint
+
             shared.append(Constraint("zero" if is_zero else "not_negative", form, self.op))
 
-    def _same(self, forms: list[Form], shared: list[Constraint]) -> Form:
+    def _same(self, forms: list[Form], shared: "list[Constraint]") -> Form:
         for other in forms[1:]:
             if other.terms or forms[0].terms or other.iterations:
                 self._note(shared, combined(other, forms[0], -1), is_zero=True)
         return forms[0]
 
 
-def _is_above(turn: Turn, value: int) -> bool:
+def _is_above(turn: "Turn", value: int) -> bool:
     """Whether a form of this value has come to its only limit, or not yet fallen below it."""
     (limit,) = turn.limits
     return value >= limit if turn.per_iteration >= 0 else value > -limit

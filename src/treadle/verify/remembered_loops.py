@@ -26,12 +26,12 @@ class _Followed:
 
 def remembered(state: State, op: scf.ForOp, follow: Step) -> Step:
     """`follow`, or what it did the last time with the same inputs."""
-    inner = [each for each in op.walk() if each is not op]
-    blocks = [block for each in op.walk() for region in each.regions for block in region.blocks]
-    made = {value for each in inner for value in each.results} | {value for block in blocks for value in block.args}
-    if not made.isdisjoint(unknown for each in state.unknowns.all for unknown in each.values):
+    around = list(op.walk())
+    made = {value for each in around[1:] for value in each.results}
+    made |= {value for each in around for region in each.regions for block in region.blocks for value in block.args}
+    if not made.isdisjoint([unknown for each in state.unknowns.all for unknown in each.values]):
         return follow
-    used = dict.fromkeys(value for each in op.walk() for value in operands_of(each) if value not in made and _matters(state, value))
+    used = dict.fromkeys([value for each in around for value in operands_of(each) if value not in made and _matters(state, value)])
     inputs, results = [state.place(value) for value in used], [state.place(value) for value in op.results]
     known: dict[tuple[object, ...], _Followed] = {}
 

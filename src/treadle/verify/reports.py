@@ -1,11 +1,13 @@
 """The findings of a run."""
 
-import contextlib
+from typing import TYPE_CHECKING
 
 from treadle.ir.core import Operation
 from treadle.verify.clocks import Agent
 from treadle.verify.events import Event
-from treadle.verify.findings import Finding, Place, Rule
+
+if TYPE_CHECKING:  # loaded where there is a fault
+    from treadle.verify.findings import Finding, Place, Rule
 
 MAX_STEPS_OF_A_REPORT = 6
 
@@ -29,28 +31,32 @@ class Reports:
         """Note that the proof does not cover what `op` does; the first reason of an operation is kept."""
         self.undecided.setdefault(op, reason)
 
-    def place(self, agent: Agent, event: Event, iteration: int | None = None) -> Place:
+    def place(self, agent: Agent, event: Event, iteration: int | None = None) -> "Place":
         """A dynamic operation as reports show it."""
+        from treadle.verify.findings import Place
+
         return Place(event.op, event.op_index, agent.strand.name, agent.iteration() if iteration is None else iteration)
 
     def report(
         self,
-        rule: Rule,
+        rule: "Rule",
         message: str,
         agent: Agent,
         event: Event,
         *,
-        first: Place | None = None,
+        first: "Place | None" = None,
         memory: str = "",
         missing: str = "",
         steps: tuple[str, ...] = (),
         iteration: int | None = None,
     ) -> None:
         """Keep a finding; raises `Stop` when there are enough."""
+        from treadle.verify.findings import Finding
+
         trips = tuple(sorted(self.trip_counts.items()))
         self.keep(Finding(rule, message, self.place(agent, event, iteration), first, memory, missing, steps[:MAX_STEPS_OF_A_REPORT], trips))
 
-    def keep(self, found: Finding) -> None:
+    def keep(self, found: "Finding") -> None:
         """Keep a finding; raises `Stop` when there are enough."""
         self.found.setdefault(found.key, found)
         if len(self.found) >= self.max_findings:
@@ -58,5 +64,7 @@ class Reports:
 
     def report_last(self, message: str, agent: Agent, event: Event, steps: tuple[str, ...]) -> None:
         """The finding that ends a run: nobody can go on."""
-        with contextlib.suppress(Stop):
+        from contextlib import suppress
+
+        with suppress(Stop):
             self.report("V5", message, agent, event, missing="whoever it waits for, on every path and for every trip count", steps=steps)

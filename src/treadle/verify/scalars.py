@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from treadle.dialects.tile import KernelOp
 from treadle.ir.core import Attribute, Operation, SSAValue
 from treadle.ir.dialects import builtin
-from treadle.verify.affine_maps import affine_map_of
 
 Scalar = int | None
 Function = Callable[..., int]
@@ -182,6 +181,8 @@ def _select(condition: int, one: int, other: int) -> int:
 
 
 def _affine(op: Operation) -> Function | None:
+    from treadle.verify.affine_maps import affine_map_of  # few kernels have them
+
     affine_map = affine_map_of(op)
     if affine_map is None:
         return None

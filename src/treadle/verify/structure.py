@@ -27,12 +27,15 @@ _MEMORY = (tile.AllocOp, tile.ViewOp, pipe.SlotOp, pipe.PartOp)
 
 def check_structure(kernel: tile.KernelOp, spec: TargetSpec, ops: Sequence[Operation]) -> None:
     """Raises TR416 for the first operation of a kernel (`ops`: all in it, in order) that has no meaning there or no machine to run it."""
+    has_roles = any(type(op) is pipe.RolesOp for op in ops)
     for op in (kernel, *ops):
         check = _CHECKS.get(type(op))
         try:
-            if check is not None:
+            if op is kernel:
+                _kernel(kernel, spec, ops)
+            elif check is not None:
                 check(op, spec)
-            _check_operands(op)
+            _check_operands(op, has_roles=has_roles)
         except Misuse as misuse:
             raise TreadleError(SCHEDULE_FORM, location_of(op), op=op.name, reason=misuse.reason, fix=misuse.fix) from misuse
 
@@ -40,7 +43,7 @@ def check_structure(kernel: tile.KernelOp, spec: TargetSpec, ops: Sequence[Opera
 # --- the kernel
 
 
-def _kernel(op: tile.KernelOp, spec: TargetSpec) -> None:
+def _kernel(op: tile.KernelOp, spec: TargetSpec, ops: Sequence[Operation]) -> None:
     warps, cluster = op.num_warps.value.data, op.cluster_size()
     most = min(spec.max_warps_per_workgroup, spec.max_threads_per_workgroup // spec.subgroup_size)
     if warps > most:
@@ -52,18 +55,19 @@ def _kernel(op: tile.KernelOp, spec: TargetSpec) -> None:
     columns = expr.parse(op.grid_text()[0]).as_int()
     if columns is not None and columns % cluster:
         raise Misuse(f"clusters of {cluster} in a grid of {columns} along its first axis", "make the grid a multiple of the cluster")
-    needed = _shared_bytes(op, spec)
+    needed = _shared_bytes(ops, spec)
     if needed > spec.shared_bytes_per_workgroup:
         text = f"{needed} bytes of shared memory; {spec.name} has {spec.shared_bytes_per_workgroup} for a workgroup"
         raise Misuse(text, "use smaller tiles or fewer slots")
-    if warps % (groups := split_of(op)):
+    is_split = any(type(each) is sync.BarrierOp and each.groups is not None for each in ops)
+    if is_split and warps % (groups := split_of(op)):
         raise Misuse(f"{warps} warps, which sync.barrier splits into {groups} groups", "use a multiple of the groups")
 
 
-def _shared_bytes(kernel: tile.KernelOp, spec: TargetSpec) -> int:
+def _shared_bytes(ops: Sequence[Operation], spec: TargetSpec) -> int:
     """Bytes of the buffers and barriers, as if none had to be aligned."""
     end = free = 0
-    for op in kernel.walk():
+    for op in ops:
         if isinstance(op, tile.AllocOp):
             size = tile.shared_layout_of(op.result).size * element_bytes(tile.memref_type(op.result).element_type)
             if op.byte_offset is None:
@@ -186,14 +190,14 @@ def _count_in(op: tile.CountInOp, spec: TargetSpec) -> None:
         raise Misuse("workgroups of clusters arrive together", "let the workgroups of such a kernel be no clusters")
 
 
-def _check_operands(op: Operation) -> None:
+def _check_operands(op: Operation, *, has_roles: bool) -> None:
     for value in operands_of(op):
         kind = type(value.type)
         if kind is builtin.MemRefType:
             if not isinstance(value.owner, _MEMORY):
                 fix = "carry the number of a slot instead, and pick it with pipe.slot"
                 raise Misuse("the memory it names is chosen by a branch or carried by a loop", fix)
-        elif kind is builtin.TensorType:
+        elif has_roles and kind is builtin.TensorType:
             _check_tile(op, value)
 
 
@@ -223,7 +227,6 @@ def _is_uniform(value: SSAValue) -> bool:
 
 
 _CHECKS: dict[type[Operation], Callable[[Any, TargetSpec], None]] = {
-    tile.KernelOp: _kernel,
     pipe.RolesOp: _roles,
     sync.BarrierOp: _barrier,
     sync.NamedBarrierOp: _named_barrier,

@@ -6,27 +6,29 @@ other sizes and workgroups it would be the same (its class).
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 from treadle.dialects import pipe, sync, tile
-from treadle.dialects.effects import HasEffects
 from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import scf
 from treadle.ir.operands import operands_of
 from treadle.verify.demand import demands
-from treadle.verify.events import Event, RolesNode, Trace, TurnedEvent
+from treadle.verify.events import Event, RolesNode, Trace
 from treadle.verify.linear_forms import LinearForms
 from treadle.verify.loop_turns import Choices
 from treadle.verify.program import Program, is_first_axis
-from treadle.verify.reasons import Reason, all_of
 from treadle.verify.remembered_loops import remembered
-from treadle.verify.symbols import Symbol, kept, scaled, shifted
+from treadle.verify.symbols import kept, scaled, shifted
 from treadle.verify.trace_loops import LoopSteps
 from treadle.verify.trace_memory import MemorySteps
 from treadle.verify.trace_scalars import ScalarSteps
 from treadle.verify.trace_state import State, Step, Undecided
 from treadle.verify.turning_points import TurningPoints
 from treadle.verify.unknowns import Unknowns
+
+if TYPE_CHECKING:
+    from treadle.verify.trace_branches import Moves, Way
 
 
 class Tracer:
@@ -48,6 +50,14 @@ class Tracer:
             "pipe.slot": self.memory.slot,
             "pipe.part": self.memory.part,
             "sync.mbarrier_slot": self.memory.mbarrier_slot,
+        }
+        self._given: dict[str, Callable[..., list[Step]]] = {
+            "sync.mbarrier_alloc": self._mbarriers,
+            "tile.alloc": self._buffer,
+            "pipe.group_id": self._group_id,
+            "pipe.cluster_rank": self._cluster_rank,
+            "tile.program_id": self._program_id,
+            "scf.yield": self._yield,
         }
         self._values: tuple[int, ...] = ()
         self._counted = program.rings.steps if program.rings is not None else {}
@@ -96,38 +106,45 @@ class Tracer:
     def _own_steps_of(self, op: Operation) -> list[Step]:
         if (control := self._control.get(op.name)) is not None:
             return [control(op)]
-        if op.name.startswith("arith.") and not any(v in self.program.registers for v in operands_of(op)):
+        if (given := self._given.get(op.name)) is not None:
+            return given(op)
+        registers = self.program.registers
+        uses_tokens = bool(registers) and any(v in registers for v in operands_of(op))
+        if op.name.startswith("arith.") and not uses_tokens:
             return self._scalars.of(op)
-        match op:
-            case sync.MbarrierAllocOp():
-                self.state.env[self.state.place(op.result)] = self.state.references.mbarrier(
-                    self.program.mbarriers.base[op], op.slot_count()
-                )
-                return self.memory.event(op) if self.program.cluster > 1 else []
-            case tile.AllocOp():
-                rank = len(tile.memref_type(op.result).get_shape())
-                self.state.env[self.state.place(op.result)] = self.state.references.buffer(self.program.buffers[op.result], (), (0,) * rank)
-                return []
-            case pipe.GroupIdOp():
-                at = self.state.place(op.result)
-                return [lambda: self.state.put(at, self.state.group)]
-            case pipe.ClusterRankOp():
-                at = self.state.place(op.result)
-                return [lambda: self.state.put(at, self.state.rank)]
-            case tile.ProgramIdOp():
-                return []
-            case scf.YieldOp():
-                return self.memory.event(op) if op in self.program.released else []
-            case _ if op.regions and not isinstance(op, tile.ReduceOp):
-                raise Undecided(op, f"the control flow of {op.name} is not known")
-            case _ if isinstance(op, HasEffects) or any(v in self.program.registers for v in operands_of(op)):
-                return self.memory.event(op) or self._scalars.of(op)
-            case _:
-                return self._scalars.of(op)
+        if op.regions and not isinstance(op, tile.ReduceOp):
+            raise Undecided(op, f"the control flow of {op.name} is not known")
+        return (self.memory.event(op) if uses_tokens or self.program.may_access(op) else []) or self._scalars.of(op)
+
+    # --- what needs no step in a run, or one number
+
+    def _mbarriers(self, op: sync.MbarrierAllocOp) -> list[Step]:
+        found = self.state.references.mbarrier(self.program.mbarriers.base[op], op.slot_count())
+        self.state.env[self.state.place(op.result)] = found
+        return self.memory.event(op) if self.program.cluster > 1 else []
+
+    def _buffer(self, op: tile.AllocOp) -> list[Step]:
+        rank = len(tile.memref_type(op.result).get_shape())
+        self.state.env[self.state.place(op.result)] = self.state.references.buffer(self.program.buffers[op.result], (), (0,) * rank)
+        return []
+
+    def _group_id(self, op: pipe.GroupIdOp) -> list[Step]:
+        at = self.state.place(op.result)
+        return [lambda: self.state.put(at, self.state.group)]
+
+    def _cluster_rank(self, op: pipe.ClusterRankOp) -> list[Step]:
+        at = self.state.place(op.result)
+        return [lambda: self.state.put(at, self.state.rank)]
+
+    def _program_id(self, op: tile.ProgramIdOp) -> list[Step]:
+        return []
+
+    def _yield(self, op: scf.YieldOp) -> list[Step]:
+        return self.memory.event(op) if op in self.program.released else []
 
     # --- control flow
 
-    def _moves(self, op: Operation, key: str, pairs: list[tuple[SSAValue, SSAValue]]) -> tuple[list[tuple[int, int]], int | None]:
+    def _moves(self, op: Operation, key: str, pairs: list[tuple[SSAValue, SSAValue]]) -> "Moves":
         """What a hand-over of values does: pairs of the environment, and the event that moves register tokens."""
         numbers = self.program.registers
         copies = [(self.state.place(to), self.state.place(source)) for to, source in pairs if to in self.program.deciding]
@@ -184,23 +201,12 @@ class Tracer:
         values = [value for op, steps in loops for at, value in enumerate(op.body.block.args[1:]) if at not in steps]
         return [(value, asked[value]) for value in values if value in asked]
 
-    def _quiet(self, op: scf.IfOp) -> Step:
-        """A conditional that computes register tiles alone: it needs what either way reads."""
-        state, index, numbers = self.state, self.program.index[op], self.program.registers
-        uses = tuple(dict.fromkeys(numbers[value] for inner in op.walk() for value in inner.operands if value in numbers))
-
-        def run() -> None:
-            if uses:
-                state.out.append(state.node(index, lambda: Event("access", op, index, uses=uses)))
-
-        return run
-
     def _branch(self, op: scf.IfOp) -> Step:
+        from treadle.verify.trace_branches import BranchSteps  # most kernels have none that matter
+
         if op in self.program.quiet:
-            return self._quiet(op)
-        state, env = self.state, self.state.env
-        condition = state.place(op.cond)
-        ways: list[tuple[list[Step], tuple[list[tuple[int, int]], int | None]]] = []
+            return BranchSteps(self.state, self.memory).quiet(op)
+        ways: list[Way] = []
         for which, region in enumerate(op.regions):
             if region.blocks:
                 end = region.block.last_op
@@ -208,58 +214,7 @@ class Tracer:
                 ways.append((self._block(region.block), self._moves(op, f"way {which}", list(zip(op.results, operands, strict=True)))))
             else:
                 ways.append(([], ([], None)))
-
-        def run() -> None:
-            if env[condition] is None:
-                self._both_ways(op, ways)
-                return
-            steps, moves = ways[0 if state.fix(condition, op) else 1]
-            for step in steps:
-                step()
-            copies, event = moves
-            values = [(env[source], state.symbols[source], state.reasons[source]) for _, source in copies]
-            for (to, _), found in zip(copies, values, strict=True):
-                state.put(to, *found)
-            if event is not None:
-                state.out.append(event)
-
-        return run
-
-    def _both_ways(self, op: scf.IfOp, ways: list[tuple[list[Step], tuple[list[tuple[int, int]], int | None]]]) -> None:
-        """A branch of which nobody knows the way, this time: right where what either way does may or may not have been done."""
-        state, outer = self.state, self.state.out
-        done: list[tuple[int, ...]] = []
-        ends: list[dict[int, tuple[object, object, Reason | None]]] = []
-        events = list[int | None]()
-        for steps, (copies, event) in ways:
-            kept = state.values()
-            state.out = []
-            for step in steps:
-                step()
-            done.append(tuple(state.out))
-            ends.append({to: (state.env[source], _key_of(state.symbols[source]), state.reasons[source]) for to, source in copies})
-            events.append(event)
-            state.restore(kept)
-        state.out = outer
-        for to, (value, form, reason) in ends[0].items():
-            other = ends[1].get(to)
-            is_same = other is not None and other[:2] == (value, form) and form is None
-            state.put(to, value if is_same else None, None, all_of([reason, other[2]]) if is_same and other else None)
-        if done[0] == done[1] and events[0] == events[1]:
-            state.out += [*done[0], *(event for event in events[:1] if event is not None)]
-        elif events[0] is events[1] is None:
-            state.out += [self._perhaps(op, number) for way in done for number in way]
-        else:
-            raise Undecided(op, "its condition is not known before the kernel runs, and its results are those of queued operations")
-
-    def _perhaps(self, op: Operation, number: int) -> int:
-        """The node of an event that may or may not happen."""
-        event = self.state.nodes[number]
-        if isinstance(event, TurnedEvent) and event.at(self.memory.starts).is_plain:
-            return self.memory.perhaps(event)
-        if not isinstance(event, Event) or not event.is_plain:
-            raise Undecided(op, "its condition is not known before the kernel runs, and it holds synchronisation or queued operations")
-        return self.state.node(("perhaps", number), event.perhaps)
+        return BranchSteps(self.state, self.memory).branch(op, ways)
 
     def _roles(self, op: pipe.RolesOp) -> Step:
         index, state = self.program.index[op], self.state
@@ -280,7 +235,3 @@ class Tracer:
             state.out.append(state.node((index, tuple(traces)), lambda: RolesNode(index, tuple(traces))))
 
         return run
-
-
-def _key_of(symbol: Symbol) -> object:
-    return None if symbol is None else symbol.key

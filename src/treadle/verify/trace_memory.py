@@ -27,6 +27,7 @@ class MemorySteps:
     def __init__(self, state: State) -> None:
         self.state = state
         self._footprints = Footprints(state.program)
+        self._tracked = state.program.tracked_pointers
         rings = state.program.rings
         self._turned = rings.turned if rings is not None else {}
         self.starts = list(rings.starts()) if rings is not None else []
@@ -205,6 +206,11 @@ class MemorySteps:
         held = (program.held[op],) if op in program.held else ()
         return chained, uses, (*(registers[e.resource] for e in in_flight), *held)
 
+    def _is_ordered(self, effect: Effect) -> bool:
+        """Whether accesses to what an effect is on are held against one another: of a register tile its registers are."""
+        kind = effect.resource.type
+        return not isinstance(kind, builtin.TensorType) and (is_shared(kind) or pointer_of(effect.resource) in self._tracked)
+
     def _parity(self, op: Operation) -> int:
         """Where the parity of a wait stands, -1 for other operations; one that a counter picks stands somewhere of its own."""
         if not isinstance(op, sync.WaitPhaseOp):
@@ -215,11 +221,9 @@ class MemorySteps:
     def event(self, op: Operation) -> list[Step]:
         """What orders memory, or accesses what has to be ordered; nothing for other operations."""
         program, index, env = self.state.program, self.state.program.index[op], self.state.env
-        effects = program.effects(op)
-        chained, uses, defines = self._registers(op, effects)
-        memory = [e for e in effects if not isinstance(e.resource.type, builtin.TensorType)]
-        memory = [e for e in memory if is_shared(e.resource.type) or pointer_of(e.resource) in program.tracked_pointers]
-        kind = KINDS.get(op.name, "access")
+        effects, kind = program.effects(op), KINDS.get(op.name, "access")
+        chained, uses, defines = self._registers(op, effects) if program.registers or program.held else ((), (), ())
+        memory = [e for e in effects if self._is_ordered(e)]
         if kind == "access" and not (uses or defines or memory):
             return []
         if isinstance(op, sync.MbarrierAllocOp):

@@ -32,3 +32,11 @@ def yielded(loop: scf.ForOp) -> Sequence[SSAValue]:
     """What an iteration hands to the next."""
     end = loop.body.block.last_op
     return operands_of(end) if end is not None else ()
+
+
+def loop_around(op: Operation) -> scf.ForOp | None:
+    """The innermost loop that an operation stands in."""
+    parent = op.parent_op()
+    while parent is not None and not isinstance(parent, scf.ForOp):
+        parent = parent.parent_op()
+    return parent

@@ -1,12 +1,14 @@
 """What is known about a kernel once it was checked: proven, refuted, or neither."""
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from treadle.errors import TreadleError
 from treadle.ir.core import Operation
 from treadle.ir.locations import location_of
 from treadle.records import Record
-from treadle.verify.findings import NOT_VERIFIABLE, Finding
+
+if TYPE_CHECKING:
+    from treadle.verify.findings import Finding
 
 Status = Literal["proven", "refuted", "not proven"]
 
@@ -19,6 +21,8 @@ class Open(Record):
 
     def error(self, kernel: str) -> TreadleError:
         """The user error."""
+        from treadle.verify.findings import NOT_VERIFIABLE
+
         return TreadleError(NOT_VERIFIABLE, location_of(self.op), kernel=kernel, op=self.op.name, reason=self.reason)
 
 
@@ -28,7 +32,7 @@ class Verdict(Record):
     `classes`: how many classes of sizes and workgroups were run. `assumptions`: what the proof takes for granted beyond docs/schedule.md.
     """
 
-    findings: tuple[Finding, ...] = ()
+    findings: "tuple[Finding, ...]" = ()
     undecided: tuple[Open, ...] = ()
     classes: int = 0
     assumptions: tuple[str, ...] = ()
