@@ -18,7 +18,7 @@ from treadle.verify.check import Proof, prove
 from treadle.verify.clocks import Frame
 from treadle.verify.engine import Engine
 from treadle.verify.events import Node
-from treadle.verify.geometry import Geometry
+from treadle.verify.memory import Geometry
 from treadle.verify.program import Program
 from treadle.verify.trace import Tracer
 

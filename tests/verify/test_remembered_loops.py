@@ -10,9 +10,8 @@ from treadle.ir.dialects import scf
 from treadle.verify.check import prove
 from treadle.verify.program import Program
 from treadle.verify.reasons import Reason
-from treadle.verify.remembered_loops import remembered
 from treadle.verify.symbols import Atoms, Form
-from treadle.verify.trace import Tracer
+from treadle.verify.trace import Tracer, remembered
 from treadle.verify.trace_state import State
 
 SKIP = "  %skip = arith.constant false"

@@ -30,7 +30,7 @@ def ints(attribute: Attribute) -> tuple[int, ...]:
     """The values of a dense integer array attribute."""
     if not isinstance(attribute, builtin.DenseArrayBase):
         raise VerifyException(f"expected array<i64: ..>, got {attribute}")
-    kind: Attribute = attribute.elt_type  # pyright: ignore[reportUnknownMemberType]
+    kind: object = attribute.elt_type  # pyright: ignore[reportUnknownMemberType]
     if not isinstance(kind, builtin.IntegerType):
         return tuple(int(v) for v in attribute.get_values())
     return _unpacked(cast("builtin.IntegerType", kind), attribute.data.data)

@@ -15,14 +15,14 @@ from treadle.machine import TargetSpec
 from treadle.verify.classes import Class, TooHard, UncoveredList
 from treadle.verify.engine import Engine
 from treadle.verify.events import Trace
-from treadle.verify.geometry import Geometry
+from treadle.verify.memory import Geometry
 from treadle.verify.program import Program
+from treadle.verify.reports import Open, Verdict
 from treadle.verify.scalars import is_constant, scalar_function
 from treadle.verify.symbols import Form
 from treadle.verify.trace import Tracer
 from treadle.verify.trace_state import State, Undecided
 from treadle.verify.unknowns import Unknown
-from treadle.verify.verdict import Open, Verdict
 
 MAX_FINDINGS = 8
 MAX_COST = 240_000

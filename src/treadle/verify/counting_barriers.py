@@ -3,13 +3,12 @@
 from collections.abc import Callable
 
 from treadle.dialects.limits import MAX_BYTES
-from treadle.verify.barriers import Barriers
 from treadle.verify.clocks import Agent, Clock, Components, Restore, join
 from treadle.verify.events import Event
 from treadle.verify.phases import Meeting, Phases
 from treadle.verify.program import Program
 from treadle.verify.reports import Reports
-from treadle.verify.workgroups import Cluster
+from treadle.verify.workgroups import Barriers, Cluster
 
 
 class CountingBarriers(Barriers):

@@ -2,25 +2,21 @@
 
 What a wait is sure of does not depend on the interleaving: barriers count arrivals, and a wait for a phase is taken to be sure of no more
 than the oldest phase that would let it pass. So one run finds the races of all interleavings. The checks of mbarriers and named barriers
-(`barriers.py`) see to it that no interleaving counts an arrival into another phase or meeting.
+(`workgroups.py`) see to it that no interleaving counts an arrival into another phase or meeting.
 """
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from treadle.dialects import pipe, sync
-from treadle.verify.barriers import Barriers
 from treadle.verify.clocks import Agent, Clock, Components, Flight, Frame, Record, Restore, join
 from treadle.verify.events import Access, Counted, Event, LoopNode, Node, RolesNode, Trace, TurnedEvent
-from treadle.verify.first_rounds import FirstRounds
-from treadle.verify.geometry import Geometry
-from treadle.verify.memory import Memory
+from treadle.verify.memory import Geometry, Memory, Untracked
 from treadle.verify.program import Program
 from treadle.verify.queues import Queues
 from treadle.verify.reports import Reports, Stop
-from treadle.verify.strands import Strands
-from treadle.verify.untracked import Untracked
-from treadle.verify.workgroups import Cluster, Workgroup
+from treadle.verify.strands import FirstRounds, Strands
+from treadle.verify.workgroups import Barriers, Cluster, Workgroup
 
 if TYPE_CHECKING:
     from treadle.verify.findings import Finding

@@ -7,9 +7,9 @@ from collections.abc import Callable, Set
 
 from treadle.dialects import sync, tile
 from treadle.dialects.tile_attributes import is_shared
+from treadle.ir.ancestry import operands_of
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import scf
-from treadle.ir.operands import operands_of
 from treadle.verify.scalars import constant_value
 
 _ORDERED = ("sync.", "pipe.")

@@ -4,9 +4,12 @@ Index arithmetic is taken not to overflow, that of fewer than 32 bits may. With 
 atom, wherever they stand; loads, too, of arrays that nobody writes.
 """
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
+from typing import cast
 
-from treadle.ir.core import AffineBinaryOpKind, Operation, SSAValue
+from treadle.ir.ancestry import operands_of
+from treadle.ir.core import AffineBinaryOpKind, Block, BlockArgument, Operation, SSAValue
+from treadle.ir.dialects import scf
 from treadle.verify.scalars import constant_value, is_narrow, width_of
 
 Linear = tuple[tuple[tuple[int, int], ...], int]
@@ -99,3 +102,37 @@ def add(one: Linear, other: Linear, factor: int) -> Linear:
     for atom, count in other[0]:
         found[atom] = found.get(atom, 0) + factor * count
     return tuple(sorted((atom, count) for atom, count in found.items() if count)), one[1] + factor * other[1]
+
+
+def sources_of(value: SSAValue) -> list[SSAValue]:
+    """The values that decide about `value`, through loops and branches."""
+    owner = value.owner
+    if isinstance(value, BlockArgument):
+        loop = cast(Block, owner).parent_op()
+        if not isinstance(loop, scf.ForOp):
+            return []
+        if value.index == 0:
+            return [loop.lb, loop.step]
+        return [loop.iter_args[value.index - 1], yielded(loop)[value.index - 1]]
+    if isinstance(owner, scf.ForOp):
+        at = owner.results.index(value)
+        return [owner.body.block.args[at + 1], owner.iter_args[at], yielded(owner)[at], owner.lb, owner.ub, owner.step]
+    if isinstance(owner, scf.IfOp):
+        at = owner.results.index(value)
+        ends = [region.block.last_op for region in owner.regions if region.blocks]
+        return [owner.cond, *(end.operands[at] for end in ends if end is not None)]
+    return list(operands_of(owner)) if isinstance(owner, Operation) and not owner.regions else []
+
+
+def yielded(loop: scf.ForOp) -> Sequence[SSAValue]:
+    """What an iteration hands to the next."""
+    end = loop.body.block.last_op
+    return operands_of(end) if end is not None else ()
+
+
+def loop_around(op: Operation) -> scf.ForOp | None:
+    """The innermost loop that an operation stands in."""
+    parent = op.parent_op()
+    while parent is not None and not isinstance(parent, scf.ForOp):
+        parent = parent.parent_op()
+    return parent

@@ -11,11 +11,10 @@ from treadle.ir.core import BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
 from treadle.records import Record
 from treadle.verify.limits_of_values import most_of
-from treadle.verify.linear_forms import Linear, LinearForms, add
+from treadle.verify.linear_forms import Linear, LinearForms, add, loop_around
 from treadle.verify.piecewise import Piece, Pieces, difference, pieces
 from treadle.verify.scalars import constant_value
 from treadle.verify.signs import never_negative
-from treadle.verify.value_sources import loop_around
 
 _SIGNED_LAST = 5
 _EQUALITIES = (0, 1)

@@ -11,38 +11,18 @@ from treadle.ir.dialects import builtin, scf
 from treadle.verify.scalars import constant_of, scalar_function
 from treadle.verify.symbols import Form, combined, of, scaled, shifted
 from treadle.verify.trace_state import State, Undecided
-from treadle.verify.turning_points import EXTREMES, LoopFacts
+from treadle.verify.turning_points import EXTREMES, Choices, LoopFacts, NoTurns, Position, Stretches
 
 if TYPE_CHECKING:
     from treadle.verify.loop_comparisons import Turn
     from treadle.verify.reasons import Constraint, Reason
 
-Position = tuple[int, Form]
-"""The number of an iteration in the run, and its form."""
-Choices = frozenset[tuple[Operation, int]]
-"""Minima, maxima and selections, and the operand that each is."""
 _LESS, _GREATER = (2, 3), (4, 5)
 _FROM_ZERO = (2, 5)
 """Of these, the ones that a difference of zero or more decides; else it is one or more."""
 
 
-class Stretches:
-    """`positions`: where stretches begin and end, relative to the start of the loop; `until`: the first turning point that the loop does
-    not reach. `needs`, `shared`: what the class shares where the points are in this order.
-    """
-
-    __slots__ = ("needs", "positions", "shared", "until")
-
-    def __init__(self, positions: list[Position], until: int, needs: "list[Reason]", shared: "list[Constraint]") -> None:
-        self.positions, self.until, self.needs, self.shared = positions, until, needs, shared
-
-    @property
-    def cut(self) -> object:
-        """What decides how the loop is followed."""
-        return self.until, [(at, form.key, form.iterations) for at, form in self.positions]
-
-
-class LoopTurns:
+class LoopTurns(NoTurns):
     """The turning points of one loop. `open`: the comparisons that may be left out where nothing depends on them."""
 
     def __init__(self, state: State, op: scf.ForOp, facts: LoopFacts) -> None:

@@ -11,15 +11,15 @@ from treadle.dialects.agents import roles_of, split_of
 from treadle.dialects.effects import Effect, HasEffects
 from treadle.dialects.global_arrays import pointers_of
 from treadle.dialects.tile_attributes import PointerType, is_shared
+from treadle.ir.ancestry import operands_of
 from treadle.ir.core import Block, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
-from treadle.ir.operands import operands_of
 from treadle.machine import TargetSpec, target_spec
 from treadle.records import Record
 from treadle.verify.idle import idle_operations
+from treadle.verify.linear_forms import sources_of
 from treadle.verify.regions import Buffer
 from treadle.verify.structure import check_structure
-from treadle.verify.value_sources import sources_of
 
 _DECIDED = (pipe.SlotOp, pipe.PartOp, sync.MbarrierSlotOp, sync.WaitPhaseOp)
 _MAYBE_ELECTED = frozenset(

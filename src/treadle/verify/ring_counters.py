@@ -20,8 +20,7 @@ from treadle.dialects import pipe, sync, tile
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
 from treadle.verify.regions import Buffer
-from treadle.verify.ring_slices import RingSlice, Use
-from treadle.verify.ring_values import EXACT, RingValues, Table
+from treadle.verify.ring_values import EXACT, RingSlice, RingValues, Table, Use
 from treadle.verify.ring_walks import Cell, RingWalk
 from treadle.verify.scalars import INDEX_BITS, constant_value, width_of
 

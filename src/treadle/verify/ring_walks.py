@@ -7,11 +7,10 @@ counter goes on is known no more behind it, but for what that loop hands on.
 
 from collections.abc import Sequence
 
+from treadle.ir.ancestry import operands_of
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import scf
-from treadle.ir.operands import operands_of
-from treadle.verify.ring_slices import RingSlice, Use
-from treadle.verify.ring_values import RingValues, Table, ahead, is_constant
+from treadle.verify.ring_values import RingSlice, RingValues, Table, Use, ahead, is_constant
 
 Cell = Table
 Known = dict[SSAValue, Table]

@@ -12,12 +12,11 @@ from treadle.dialects.agents import Role, arrivals_at, arriving_warps, role_of, 
 from treadle.dialects.limits import MAX_ARRIVALS, NAMED_BARRIERS
 from treadle.dialects.tile_attributes import is_shared
 from treadle.errors import SCHEDULE_FORM, TreadleError
-from treadle.ir.ancestry import ancestors
+from treadle.ir.ancestry import ancestors, operands_of
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import builtin
 from treadle.ir.locations import location_of
 from treadle.ir.misuse import Misuse
-from treadle.ir.operands import operands_of
 from treadle.machine import TargetSpec
 from treadle.plan import expr
 from treadle.verify.regions import element_bytes

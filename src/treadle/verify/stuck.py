@@ -1,8 +1,8 @@
 """What is said where nobody can go on."""
 
-from treadle.verify.barriers import Barriers
 from treadle.verify.clocks import Agent
 from treadle.verify.counting_barriers import CountingBarriers
+from treadle.verify.workgroups import Barriers
 
 
 def report_stuck(barriers: Barriers) -> None:

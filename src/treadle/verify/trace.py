@@ -9,26 +9,78 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from treadle.dialects import pipe, sync, tile
+from treadle.dialects.tile_attributes import is_shared
 from treadle.errors import InternalError
+from treadle.ir.ancestry import operands_of
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import scf
-from treadle.ir.operands import operands_of
-from treadle.verify.demand import demands
 from treadle.verify.events import Event, RolesNode, Trace
 from treadle.verify.linear_forms import LinearForms
-from treadle.verify.loop_turns import Choices
 from treadle.verify.program import Program, is_first_axis
-from treadle.verify.remembered_loops import remembered
+from treadle.verify.scalars import Function, constant_value, known_result, scalar_function, width_of
 from treadle.verify.symbols import kept, scaled, shifted
-from treadle.verify.trace_loops import LoopSteps
 from treadle.verify.trace_memory import MemorySteps
-from treadle.verify.trace_scalars import ScalarSteps
 from treadle.verify.trace_state import State, Step, Undecided
-from treadle.verify.turning_points import TurningPoints
+from treadle.verify.turning_points import Choices, TurningPoints
 from treadle.verify.unknowns import Unknowns
 
 if TYPE_CHECKING:
+    from treadle.verify.scalar_forms import ScalarForms
     from treadle.verify.trace_branches import Moves, Way
+
+
+class ScalarSteps:
+    """Makes the steps of scalar operations."""
+
+    def __init__(self, state: State, points: TurningPoints) -> None:
+        self.state, self.points = state, points
+        self._free = {value for unknown in state.unknowns.all for value in unknown.values}
+        self._made_forms: ScalarForms | None = None
+
+    def of(self, op: Operation) -> list[Step]:
+        """The steps of an operation; none where nothing depends on it."""
+        state, program = self.state, self.state.program
+        if program.deciding.isdisjoint(op.results) or op.results[0] in self._free:
+            return []
+        at = state.place(op.results[0])
+        if op.name == "arith.constant":
+            state.put(at, constant_value(op))
+            return []
+        function = scalar_function(op)
+        if function is None:
+            return [lambda: state.put(at, None)] if width_of(op.results[0].type) else []
+        operands = [state.place(v) for v in operands_of(op)]
+        numbers = self._numbers(op, function, at, operands)
+        if op in self.points.exempt or op in self.points.extremes:
+            return [self._forms().covered(op, numbers, at, operands)]
+        if op.results[0] not in state.unknowns.varies:
+            return [numbers]
+        if op in self.points.silent:
+            return [self._forms().silent(op, numbers, at, operands)]
+        return [self._forms().with_form(op, numbers, at, operands)]
+
+    def _forms(self) -> "ScalarForms":
+        if self._made_forms is None:
+            from treadle.verify.scalar_forms import ScalarForms  # nothing has a form in many kernels
+
+            self._made_forms = ScalarForms(self.state, self.points)
+        return self._made_forms
+
+    def _numbers(self, op: Operation, function: Function, at: int, operands: list[int]) -> Step:
+        """Numbers alone."""
+        env = self.state.env
+
+        def compute() -> None:
+            values = [env[v] for v in operands]
+            if None in values:
+                env[at] = known_result(op, values)  # type: ignore[arg-type]
+                return
+            try:
+                env[at] = function(*values)
+            except ArithmeticError:
+                env[at] = None
+
+        return compute
 
 
 class Tracer:
@@ -39,8 +91,7 @@ class Tracer:
         self.points = TurningPoints(program, LinearForms())
         self.unknowns = Unknowns(program, self.points)
         self.state = State(program, self.unknowns)
-        self._asked = demands(program, self.points)
-        self._less_asked: dict[tuple[frozenset[Operation], Choices], dict[SSAValue, int]] = {}
+        self._asked: dict[tuple[frozenset[Operation], Choices], dict[SSAValue, int]] = {}
         self._scalars = ScalarSteps(self.state, self.points)
         self.memory = MemorySteps(self.state)
         self._control: dict[str, Callable[..., Step]] = {
@@ -166,6 +217,8 @@ class Tracer:
             state.out.append(event)
 
     def _loop(self, op: scf.ForOp) -> Step:
+        from treadle.verify.trace_loops import LoopSteps  # there are kernels without
+
         block = op.body.block
         end = block.last_op
         if end is None:
@@ -185,14 +238,18 @@ class Tracer:
         """To which modulus values matter where nothing depends on some comparisons, and some operations are one of their operands; what
         loops end with matters as ever.
         """
-        if not unused and not chosen:
-            return self._asked
-        found = self._less_asked.get((unused, chosen))
-        if found is None:
-            results = [(value, self._asked[value]) for op in self.program.loops for value in op.results if value in self._asked]
-            if chosen:
-                results += self._carried(self._demands(unused, frozenset()))
-            found = self._less_asked[unused, chosen] = demands(self.program, self.points, unused, results, dict(chosen))
+        from treadle.verify.demand import demands
+
+        found = self._asked.get((unused, chosen))
+        if found is not None:
+            return found
+        results: list[tuple[SSAValue, int]] = []
+        if unused or chosen:
+            asked = self._demands(frozenset(), frozenset())
+            results += [(value, asked[value]) for op in self.program.loops for value in op.results if value in asked]
+        if chosen:
+            results += self._carried(self._demands(unused, frozenset()))
+        found = self._asked[unused, chosen] = demands(self.program, self.points, unused, results, dict(chosen))
         return found
 
     def _carried(self, asked: Mapping[SSAValue, int]) -> list[tuple[SSAValue, int]]:
@@ -235,3 +292,65 @@ class Tracer:
             state.out.append(state.node((index, tuple(traces)), lambda: RolesNode(index, tuple(traces))))
 
         return run
+
+
+MAX_REMEMBERED = 4096
+
+
+class _Followed:
+    """What a run of the loop did: nodes, trip counts and the loops of nodes, and the values of its results by their places."""
+
+    __slots__ = ("loop_of", "nodes", "results", "trips")
+
+    def __init__(
+        self, nodes: tuple[int, ...], trips: dict[int, int], loop_of: dict[int, int], results: tuple[tuple[int, object], ...]
+    ) -> None:
+        self.nodes, self.trips, self.loop_of, self.results = nodes, trips, loop_of, results
+
+
+def remembered(state: State, op: scf.ForOp, follow: Step) -> Step:
+    """`follow`, or what it did the last time with the same inputs."""
+    around = list(op.walk())
+    made = {value for each in around[1:] for value in each.results}
+    made |= {value for each in around for region in each.regions for block in region.blocks for value in block.args}
+    if not made.isdisjoint([unknown for each in state.unknowns.all for unknown in each.values]):
+        return follow
+    used = dict.fromkeys([value for each in around for value in operands_of(each) if value not in made and _matters(state, value)])
+    inputs, results = [state.place(value) for value in used], [state.place(value) for value in op.results]
+    known: dict[tuple[object, ...], _Followed] = {}
+
+    def run() -> None:
+        if len(known) > MAX_REMEMBERED or any(state.symbols[at] is not None or state.reasons[at] is not None for at in inputs):
+            follow()
+            return
+        key = (state.group, state.rank, *[state.env[at] for at in inputs])
+        found = known.get(key)
+        if found is None:
+            shared = state.covered.shared
+            found = _followed(state, results, follow)
+            if state.covered.shared == shared and all(state.symbols[at] is None and state.reasons[at] is None for at in results):
+                known[key] = found
+        else:
+            for at, value in found.results:
+                state.put(at, value)
+        state.out += found.nodes
+        state.loop_of |= found.loop_of
+        for loop, count in found.trips.items():
+            state.trips[loop] = max(count, state.trips.get(loop, 0))
+
+    return run
+
+
+def _matters(state: State, value: SSAValue) -> bool:
+    """Whether steps look at a value."""
+    return value in state.program.deciding or is_shared(value.type) or isinstance(value.type, sync.MbarrierType)
+
+
+def _followed(state: State, results: list[int], follow: Step) -> _Followed:
+    kept = state.out, state.trips, state.loop_of
+    state.out, state.trips, state.loop_of = [], {}, {}
+    try:
+        follow()
+        return _Followed(tuple(state.out), state.trips, state.loop_of, tuple([(at, state.env[at]) for at in results]))
+    finally:
+        state.out, state.trips, state.loop_of = kept

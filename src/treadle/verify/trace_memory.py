@@ -7,12 +7,11 @@ from treadle.dialects import pipe, sync, tile
 from treadle.dialects.effects import Effect
 from treadle.dialects.tile_attributes import is_shared
 from treadle.errors import InternalError
+from treadle.ir.ancestry import operands_of
 from treadle.ir.core import IsTerminator, Operation
 from treadle.ir.dialects import builtin
-from treadle.ir.operands import operands_of
-from treadle.verify.decode import KINDS, BufferRef, MbarrierRef, Turned, number_of, queue_of, with_flags
+from treadle.verify.decode import KINDS, BufferRef, Footprints, MbarrierRef, Turned, number_of, queue_of, with_flags
 from treadle.verify.events import Counted, Event, LoopNode, Node, Segment, TurnedEvent
-from treadle.verify.footprints import Footprints
 from treadle.verify.program import pointer_of
 from treadle.verify.symbols import Form, scaled, shifted
 from treadle.verify.trace_state import State, Step, Undecided

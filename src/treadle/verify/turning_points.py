@@ -11,13 +11,14 @@ from treadle.dialects import pipe, sync
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import scf
 from treadle.records import Record
-from treadle.verify.linear_forms import LinearForms, add
+from treadle.verify.linear_forms import LinearForms, add, loop_around, yielded
 from treadle.verify.program import Program
 from treadle.verify.scalars import INDEX_BITS, width_of
-from treadle.verify.value_sources import loop_around, yielded
+from treadle.verify.symbols import Form
 
 if TYPE_CHECKING:
     from treadle.verify.loop_comparisons import ComparisonsOfLoops, Covered, Placed, Turn
+    from treadle.verify.reasons import Constraint, Reason
 
 EXTREMES = ("arith.minsi", "arith.maxsi")
 UNSIGNED_DIVISIONS = ("arith.remui", "arith.divui", "arith.shrui")
@@ -29,6 +30,12 @@ _CHAIN = frozenset(
         *("divui", "divsi", "floordivsi", "ceildivui", "ceildivsi", "shrui", "shrsi", "remui", "remsi"),
     )
 )
+
+
+Position = tuple[int, Form]
+"""The number of an iteration in the run, and its form."""
+Choices = frozenset[tuple[Operation, int]]
+"""Minima, maxima and selections, and the operand that each is."""
 
 
 class LoopFacts(Record):
@@ -44,9 +51,48 @@ class LoopFacts(Record):
     placed: "frozenset[Turn]" = frozenset()
     inside: "tuple[tuple[Operation, Turn, Placed], ...]" = ()
 
+    @property
+    def is_even(self) -> bool:
+        """Whether it turns nowhere."""
+        return not (self.covered or self.signs or self.inside)
+
     def turns(self, comparisons: Iterable[Operation]) -> "tuple[Turn, ...]":
         """The turning points of some of them."""
         return tuple(dict.fromkeys(turn for op in comparisons for turn in self.covered[op].turns))
+
+
+class Stretches:
+    """`positions`: where stretches begin and end, relative to the start of the loop; `until`: the first turning point that the loop does
+    not reach. `needs`, `shared`: what the class shares where the points are in this order.
+    """
+
+    __slots__ = ("needs", "positions", "shared", "until")
+
+    def __init__(self, positions: list[Position], until: int, needs: "list[Reason]", shared: "list[Constraint]") -> None:
+        self.positions, self.until, self.needs, self.shared = positions, until, needs, shared
+
+    @property
+    def cut(self) -> object:
+        """What decides how the loop is followed."""
+        return self.until, [(at, form.key, form.iterations) for at, form in self.positions]
+
+
+class NoTurns:
+    """The turning points of a loop that has none. `open`: the comparisons that may be left out where nothing depends on them."""
+
+    open: frozenset[Operation] = frozenset()
+
+    def known(self, comparisons: Iterable[Operation]) -> frozenset[Operation]:
+        """Those of which it is known where they turn."""
+        return frozenset()
+
+    def stretches(self, used: frozenset[Operation], count: int, length: Form, until: int) -> Stretches:
+        """The stretches of an execution of `count` iterations in which something depends on `used`; `until` at the latest."""
+        return Stretches([(0, Form((), 0)), (count, length)], until, [], [])
+
+    def choices(self, used: frozenset[Operation], at: int) -> Choices:
+        """Which operand is chosen throughout the stretch that begins with iteration `at`, where one turning point decides it."""
+        return frozenset()
 
 
 class TurningPoints:

@@ -12,11 +12,10 @@ from treadle.ir.dialects import builtin
 from treadle.plan.expr import Expr
 from treadle.plan.expr import parse as parse_expr
 from treadle.records import Record
-from treadle.verify.linear_forms import LinearForms
+from treadle.verify.linear_forms import LinearForms, loop_around, sources_of
 from treadle.verify.program import Program, is_first_axis
 from treadle.verify.scalars import constant_value, is_narrow, scalar_function, width_of
 from treadle.verify.turning_points import TurningPoints
-from treadle.verify.value_sources import loop_around, sources_of
 
 MAX_WORKGROUPS = (1 << 31) - 1
 MAX_LISTED = 4096

@@ -13,7 +13,7 @@ from treadle.machine import target_spec
 from treadle.records import dataclass
 from treadle.remarks import emit
 from treadle.verify.check import prove
-from treadle.verify.verdict import Verdict
+from treadle.verify.reports import Verdict
 
 COMPILED = 16
 """Effort for what the compiler made, of 100 operations and more: it is to be proven, and a long proof is better than a program that is
