@@ -83,11 +83,17 @@ class Class:
 
     def _holds(self, values: Sequence[int], least: Mapping[Terms, int]) -> bool:
         value, known = self.atoms.value, dict(enumerate(values))
+        sums: list[tuple[int, tuple[tuple[int, int], ...]]] = []
+        for form, rounds in self._equations:
+            total = value(*form, known)
+            if rounds:
+                sums.append((total, rounds))
+            elif total:
+                return False
         for terms, constant in least.items():
             if value(terms, constant, known) < 0:
                 return False
-        sums = [(value(*form, known), rounds) for form, rounds in self._equations]
-        return all(total == 0 for total, rounds in sums if not rounds) and _solvable([s for s in sums if s[1]], {})
+        return not sums or _solvable(sums, {})
 
     def _least(self) -> dict[Terms, int]:
         """The inequalities, of those that differ by a number the one that says all."""
@@ -144,6 +150,9 @@ def _all_of(parts: Sequence[str]) -> str:
 
 def _solvable(sums: list[tuple[int, tuple[tuple[int, int], ...]]], known: Mapping[int, int]) -> bool:
     """Whether there are counts of rounds for all sums at once."""
+    if len(sums) == 1 and not known and len(sums[0][1]) == 1:
+        total, ((_, each),) = sums[0]
+        return total >= 0 and total % each == 0
     for total, rounds in sums:
         left = total - sum(known[pump] * each for pump, each in rounds if pump in known)
         open_rounds = [(pump, each) for pump, each in rounds if pump not in known]

@@ -323,21 +323,21 @@ class Engine:
         if queue and not self.program.queues[queue].is_committed:
             agent.closed[queue] = agent.closed.get(queue, 0) + 1
         own = agent.strand.rank
-        ranks = event.ranks or (own,)
         if event.ranks:
             self._access_peers(agent, event, now)
         else:
             memory, arrays = self.workgroups[own].memory, self.arrays
             if arrays.is_used:
                 arrays.arrive(agent, event, now)
-            for access in event.accesses:
+            accesses = event.accesses
+            for access in accesses:
                 (memory if access.effect is None else arrays).check(agent, event, access)
-            for access in event.accesses:
+            for access in accesses:
                 (memory if access.effect is None else arrays).add(self._record(agent, event, access, now, own))
         for register in event.defines:
             agent.registers[register] = Flight(self.components.queue(agent.number, queue), agent.closed.get(queue, 0) + 1, event)
         if event.barrier >= 0:
-            for rank in ranks:
+            for rank in event.ranks or (own,):
                 self.barriers.deliver(agent, event, rank)
         return True
 
@@ -360,8 +360,8 @@ class Engine:
         return [(self.workgroups[rank].memory, rank) for rank in (ranks if access.is_write else ranks[:1])]
 
     def _record(self, agent: Agent, event: Event, access: Access, now: int, rank: int) -> Record:
-        queue = access.queue
-        iteration = agent.iteration()
+        queue, frames = access.queue, agent.frames
+        iteration = frames[-1].number if frames else -1
         if not queue:
             return Record(agent, event, access, agent.number, now, iteration, now)
         if queue == "mbarrier":

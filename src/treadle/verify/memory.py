@@ -8,7 +8,7 @@ from treadle.ir.core import SSAValue
 from treadle.verify.clocks import Agent, Clock, Components, Record, Restore, is_fenced, is_ordered, needs_fence, not_over, reached
 from treadle.verify.events import Access, Event
 from treadle.verify.program import Program
-from treadle.verify.regions import Buffer, Overlaps, Owners, Region, Warps, is_covered
+from treadle.verify.regions import Buffer, Overlaps, Owners, Region, Warps, box_within, boxes_meet, is_covered
 from treadle.verify.reports import Reports
 
 if TYPE_CHECKING:
@@ -132,7 +132,8 @@ class Written:
             return not overlays or not self._is_lost(agent, access, overlays)
         found = self._covered.get(access.region)
         if found is None:
-            found = is_covered(access.region.box, [r.box for r, overlays in written.items() if not self._is_lost(agent, access, overlays)])
+            there = [r.box for r, overlays in written.items() if not overlays or not self._is_lost(agent, access, overlays)]
+            found = is_covered(access.region.box, there)
             if not any(written.values()):
                 self._covered[access.region] = found
         return found
@@ -178,7 +179,7 @@ class Memory:
         self.geometry, self.components, self.reports, self.name = geometry, components, reports, name
         self.overlaps = geometry.overlaps
         self._places: dict[Region, _Place] = {}
-        self._homes: dict[Home, list[_Place]] = {}
+        self._homes: dict[Home, dict[tuple[int, ...], list[_Place]]] = {}
         self.written = Written(geometry)
 
     # --- checks
@@ -186,7 +187,7 @@ class Memory:
     def check(self, agent: Agent, event: Event, access: Access) -> None:
         """Report everything the access is not ordered after."""
         region = access.region
-        for place in self._place(region).near:
+        for place in (self._places.get(region) or self._new_place(region)).near:
             if place.records:
                 self._compare_all(place.records, agent, event, access)
         if not access.is_write and isinstance(region.buffer, Buffer) and not self.written.holds(agent, access):
@@ -232,7 +233,7 @@ class Memory:
         """Keep an access; those that it makes superfluous go."""
         access = record.access
         region = access.region
-        place = self._place(region)
+        place = self._places.get(region) or self._new_place(region)
         is_sure = not record.event.is_perhaps
         for other in place.inside if is_sure else ():
             if other.records:
@@ -241,26 +242,36 @@ class Memory:
         if access.is_write and isinstance(region.buffer, Buffer):
             self.written.note(record.agent, access, is_sure=is_sure)
 
-    def _place(self, region: Region) -> _Place:
-        """The place of a region, among those of its buffer and of others that share bytes with it."""
-        return self._places.get(region) or self._new_place(region)
-
     def _new_place(self, region: Region) -> _Place:
+        """The place of a region, among those of its buffer and of others that share bytes with it."""
         found = self._places[region] = _Place(region)
         for home in self.geometry.neighbours(region.buffer):
-            for other in self._homes.get(home, ()):
-                if not self.overlaps(region, other.region):
+            if home is region.buffer:
+                self._join_own(found)
+                continue
+            for other in [place for places in self._homes.get(home, {}).values() for place in places]:
+                if self.overlaps(region, other.region):
+                    found.near.append(other)
+                    other.near.append(found)
+        self._homes.setdefault(region.buffer, {}).setdefault(region.slots, []).append(found)
+        return found
+
+    def _join_own(self, found: _Place) -> None:
+        """Join the places of the same buffer; those of other slots have nothing in common. Each two are looked at once."""
+        region, box = found.region, found.region.box
+        for slots, places in self._homes.get(region.buffer, {}).items():
+            if slots != region.slots and len(slots) == len(region.slots):
+                continue
+            for other in places:
+                beside = other.region.box
+                if len(box) == len(beside) and not boxes_meet(box, beside):
                     continue
                 found.near.append(other)
                 other.near.append(found)
-                if home is not region.buffer:
-                    continue
-                if self.overlaps.within(other.region, region):
+                if box_within(beside, box):
                     found.inside.append(other)
-                if self.overlaps.within(region, other.region):
+                if box_within(box, beside):
                     other.inside.append(found)
-        self._homes.setdefault(region.buffer, []).append(found)
-        return found
 
     def forget_ordered(self, known: Clock) -> None:
         """Drop what is over, as everybody knows."""

@@ -183,10 +183,11 @@ class Program:
     def _add_roles(self, found: list[Strand], op: pipe.RolesOp, rank: int) -> None:
         trace = 0
         for role in roles_of(op):
+            warps = role.executing_warps
             for group in range(role.groups):
                 label = f"{role.name} {group} " if role.groups > 1 else f"{role.name} "
                 team = found[-1].team + 1
-                strand = Strand(0, label, team, group, role.executing_warps, True, trace, rank=rank, roles=self.index[op])
+                strand = Strand(0, label, team, group, warps, True, trace, rank=rank, roles=self.index[op])
                 self._add_team(found, strand)
                 trace += 1
 
@@ -278,9 +279,9 @@ class Program:
     def _rings(self) -> "RingCounters | None":
         if not self.all(pipe.RolesOp):
             return None
-        from treadle.verify.ring_counters import Operations, ring_counters  # most kernels have no roles
+        from treadle.verify.ring_counters import ring_counters  # most kernels have no roles
 
-        return ring_counters(Operations(self.ops, self.index, self.buffers))
+        return ring_counters(self)
 
     def decided(self) -> list[SSAValue]:
         """Operands that pick slots, parts, barriers and parities, but for those that counters of rings do."""

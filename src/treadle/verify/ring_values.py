@@ -15,6 +15,7 @@ from treadle.ir.core import Block, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import scf
 from treadle.verify.scalars import INDEX_BITS, constant_value, scalar_function, width_of
 
+PICKING = ("pipe.slot", "sync.mbarrier_slot", "sync.wait_phase")
 Use = tuple[Operation, int]
 """An operand that picks a slot or a parity."""
 
@@ -29,7 +30,7 @@ class RingSlice:
     def __init__(self, role: Block) -> None:
         self.slots: dict[int, set[SSAValue]] = {}
         self.parities: set[SSAValue] = set()
-        picking = [op for op in role.walk() if isinstance(op, pipe.SlotOp | sync.MbarrierSlotOp | sync.WaitPhaseOp)]
+        picking = [op for op in role.walk() if op.name in PICKING]
         picked: dict[int, list[SSAValue]] = {}
         for op in picking:
             match op:
@@ -41,7 +42,7 @@ class RingSlice:
                     for size, index in zip(tile.memref_type(op.source).get_shape(), op.indices, strict=False):
                         picked.setdefault(size, []).append(index)
                 case _:
-                    _close(self.parities, op.operands[1:])
+                    _close(self.parities, operands_of(op)[1:])
         for size, values in sorted(picked.items()):
             _close(self.slots.setdefault(size, set()), values)
         made = set[Operation](picking)
@@ -85,11 +86,11 @@ def _close(found: set[SSAValue], values: Iterable[SSAValue]) -> None:
             loop = value.block.parent_op()
             if isinstance(loop, scf.ForOp) and value.index:
                 end = loop.body.block.last_op
-                work += [loop.iter_args[value.index - 1], *(end.operands[value.index - 1 : value.index] if end is not None else ())]
+                work += [loop.iter_args[value.index - 1], *(operands_of(end)[value.index - 1 : value.index] if end is not None else ())]
         elif isinstance(owner, scf.ForOp | scf.IfOp):
             at = owner.results.index(value)
             ends = [region.block.last_op for region in owner.regions if region.blocks]
-            work += [end.operands[at] for end in ends if end is not None]
+            work += [operands_of(end)[at] for end in ends if end is not None]
             if isinstance(owner, scf.ForOp):
                 work.append(owner.iter_args[at])
         elif isinstance(owner, Operation) and owner.name.startswith("arith."):

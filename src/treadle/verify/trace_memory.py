@@ -60,8 +60,9 @@ class MemorySteps:
                     found = self._lifted(env[source], lambda base: picked(base, slots))
                 else:
                     counter, values = self._turned[op, turned + 1]
-                    each = tuple([picked(env[source], (*slots[:turned], value, *slots[turned + 1 :])) for value in values])
-                    found = self.state.references.turned(counter, each)
+                    base = env[source]
+                    of = {value: picked(base, (*slots[:turned], value, *slots[turned + 1 :])) for value in dict.fromkeys(values)}
+                    found = self.state.references.turned(counter, tuple([of[value] for value in values]))
                 known[key] = found
             env[at] = found
 
