@@ -74,7 +74,7 @@ def test_mutants_are_judged_as_by_runs_of_their_own(name: str) -> None:
     assert proven
 
 
-def _no_counters(operations: ring_counters.Operations) -> None:
+def _no_counters(operations: "ring_counters.Operations") -> None:
     """Rings are seen as they are."""
 
 

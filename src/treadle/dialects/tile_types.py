@@ -30,15 +30,16 @@ def ints(attribute: Attribute) -> tuple[int, ...]:
     """The values of a dense integer array attribute."""
     if not isinstance(attribute, builtin.DenseArrayBase):
         raise VerifyException(f"expected array<i64: ..>, got {attribute}")
-    kind: object = attribute.elt_type  # pyright: ignore[reportUnknownMemberType]
+    kind = cast("object", attribute.elt_type)  # pyright: ignore[reportUnknownMemberType]
     if not isinstance(kind, builtin.IntegerType):
         return tuple(int(v) for v in attribute.get_values())
-    return _unpacked(cast("builtin.IntegerType", kind), attribute.data.data)
+    return _unpacked(cast("builtin.IntegerType", kind).width.data, attribute.data.data)
 
 
 @lru_cache(4096)
-def _unpacked(kind: builtin.IntegerType, data: bytes) -> tuple[int, ...]:
+def _unpacked(bits: int, data: bytes) -> tuple[int, ...]:
     """The numbers of a dense array; a kernel's accesses say the same few again and again."""
+    kind = builtin.IntegerType(bits)
     return kind.unpack(data, len(data) // kind.compile_time_size)
 
 

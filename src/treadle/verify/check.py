@@ -12,14 +12,13 @@ from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import scf
 from treadle.ir.locations import location_of
 from treadle.machine import TargetSpec
-from treadle.verify.classes import Class, TooHard, UncoveredList
+from treadle.verify.classes import Class, Form, TooHard, UncoveredList
 from treadle.verify.engine import Engine
 from treadle.verify.events import Trace
 from treadle.verify.memory import Geometry
 from treadle.verify.program import Program
 from treadle.verify.reports import Open, Verdict
 from treadle.verify.scalars import is_constant, scalar_function
-from treadle.verify.symbols import Form
 from treadle.verify.trace import Tracer
 from treadle.verify.trace_state import State, Undecided
 from treadle.verify.unknowns import Unknown
@@ -101,13 +100,15 @@ def _verdict(program: Program, max_findings: int, effort: float, *, stores: bool
     def again(clone: tile.KernelOp, share: float = 1) -> Verdict:
         return _verdict(Program(clone, spec, stores=stores), max_findings, effort * share, stores=stores)
 
-    if any(op.name.startswith("affine.") for op in program.ops):
+    if any(name.startswith("affine.") for name in program.names):
         from treadle.verify.plain_arithmetic import in_terms_of, with_plain_arithmetic
 
         if (found := with_plain_arithmetic(program)) is not None:
             plain, origins = found
             return in_terms_of(kernel, plain, origins, again(plain))
-    if any(op.name in _MAY_BE_EQUAL and op.results[0] in program.deciding for op in program.ops):
+    if not _MAY_BE_EQUAL.isdisjoint(program.names) and any(
+        op.name in _MAY_BE_EQUAL and op.results[0] in program.deciding for op in program.ops
+    ):
         from treadle.verify.equal_arithmetic import with_equal_arithmetic
         from treadle.verify.plain_arithmetic import in_terms_of
 
@@ -348,7 +349,7 @@ def has_shared_state(program: Program) -> bool:
     """Whether there is anything to order: shared buffers, barriers, queued results, arrays that are written and read."""
     if program.buffers or program.registers or program.tracked_pointers or len(program.mbarriers):
         return True
-    return any(op.name.startswith("sync.") and op.name not in ("sync.sched_fence", "sync.set_priority") for op in program.ops)
+    return any(name.startswith("sync.") and name not in ("sync.sched_fence", "sync.set_priority") for name in program.names)
 
 
 def is_right(kernel: tile.KernelOp, spec: TargetSpec | None = None, *, stores: bool = False) -> bool:

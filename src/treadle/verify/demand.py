@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from treadle.dialects import pipe, sync, tile
 from treadle.ir.core import BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import scf
-from treadle.verify.linear_forms import Linear, add, yielded
 from treadle.verify.program import Program
-from treadle.verify.scalars import INDEX_BITS, constant_value, is_narrow, width_of
+from treadle.verify.scalars import INDEX_BITS, Linear, add, constant_value, is_narrow, width_of, yielded
 from treadle.verify.turning_points import EXTREMES, UNSIGNED_DIVISIONS, TurningPoints
 
 if TYPE_CHECKING:

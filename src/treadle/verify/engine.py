@@ -13,10 +13,9 @@ from treadle.verify.clocks import Agent, Clock, Components, Flight, Frame, Recor
 from treadle.verify.events import Access, Counted, Event, LoopNode, Node, RolesNode, Trace, TurnedEvent
 from treadle.verify.memory import Geometry, Memory, Untracked
 from treadle.verify.program import Program
-from treadle.verify.queues import Queues
 from treadle.verify.reports import Reports, Stop
 from treadle.verify.strands import FirstRounds, Strands
-from treadle.verify.workgroups import Barriers, Cluster, Workgroup
+from treadle.verify.workgroups import Barriers, Cluster, Queues, Workgroup
 
 if TYPE_CHECKING:
     from treadle.verify.findings import Finding

@@ -13,9 +13,8 @@ from treadle.errors import InternalError
 from treadle.ir.ancestry import ancestors, operands_of
 from treadle.ir.core import Block, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
-from treadle.verify.linear_forms import sources_of, yielded
 from treadle.verify.program import Program
-from treadle.verify.scalars import constant_value, is_constant, width_of
+from treadle.verify.scalars import constant_value, is_constant, sources_of, width_of, yielded
 
 Key = tuple[object, ...]
 """The bounds and steps of both loops, as expressions."""

@@ -9,9 +9,8 @@ from treadle.dialects.tile_attributes import is_shared
 from treadle.ir.ancestry import ancestors, operands_of
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import scf
-from treadle.verify.linear_forms import sources_of
 from treadle.verify.program import Program, is_first_axis, pointer_of
-from treadle.verify.scalars import constant_value
+from treadle.verify.scalars import constant_value, sources_of
 
 _QUOTIENTS = ("arith.divui", "arith.divsi", "arith.floordivsi")
 Instance = tuple[int, int]

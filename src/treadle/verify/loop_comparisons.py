@@ -11,9 +11,8 @@ from treadle.ir.core import BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
 from treadle.records import Record
 from treadle.verify.limits_of_values import most_of
-from treadle.verify.linear_forms import Linear, LinearForms, add, loop_around
 from treadle.verify.piecewise import Piece, Pieces, difference, pieces
-from treadle.verify.scalars import constant_value
+from treadle.verify.scalars import Linear, LinearForms, add, constant_value, loop_around
 from treadle.verify.signs import never_negative
 
 _SIGNED_LAST = 5

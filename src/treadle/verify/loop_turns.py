@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from treadle.ir.core import BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
+from treadle.verify.classes import Form, combined, of, scaled, shifted
 from treadle.verify.scalars import constant_of, scalar_function
-from treadle.verify.symbols import Form, combined, of, scaled, shifted
 from treadle.verify.trace_state import State, Undecided
 from treadle.verify.turning_points import EXTREMES, Choices, LoopFacts, NoTurns, Position, Stretches
 

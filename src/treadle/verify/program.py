@@ -17,8 +17,8 @@ from treadle.ir.dialects import builtin, scf
 from treadle.machine import TargetSpec, target_spec
 from treadle.records import Record
 from treadle.verify.idle import idle_operations
-from treadle.verify.linear_forms import sources_of
 from treadle.verify.regions import Buffer
+from treadle.verify.scalars import sources_of
 from treadle.verify.structure import check_structure
 
 _DECIDED = (pipe.SlotOp, pipe.PartOp, sync.MbarrierSlotOp, sync.WaitPhaseOp)
@@ -73,7 +73,7 @@ class Program:
     `stores`: stores to arrays that are only written are held against one another too. `quiet`: conditionals in which register tiles are
     computed from others and nothing else is done; which way they go is not looked at, for all that they read must be there. They are none
     where `follows_all`. `sums`: arguments that are sums of sizes, which may be larger than an index. `idle`: loops and branches that are
-    not followed (`idle.py`); `loops`, `branches`: those that are.
+    not followed (`idle.py`); `loops`, `branches`: those that are. `names`: of all operations.
     """
 
     def __init__(
@@ -89,6 +89,7 @@ class Program:
         self.spec = spec or target_spec(kernel.target.data)
         self.ops: list[Operation] = list(kernel.body.walk())
         check_structure(kernel, self.spec, self.ops)
+        self.names = {op.name for op in self.ops}
         self.index: dict[Operation, int] = {op: at for at, op in enumerate(self.ops)}
         self._by_type: dict[type[Operation], list[Operation]] = {}
         for op in self.ops:

@@ -14,11 +14,12 @@ class of a run shares which it is.
 
 from collections.abc import Iterator, Sequence
 from math import lcm
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from treadle.dialects import pipe, sync, tile
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
+from treadle.records import Record
 from treadle.verify.regions import Buffer
 from treadle.verify.ring_values import EXACT, RingSlice, RingValues, Table, Use
 from treadle.verify.ring_walks import Cell, RingWalk
@@ -65,7 +66,7 @@ class Ring:
         self.at, self.waits = at, waits
 
 
-class Going(NamedTuple):
+class Going(Record):
     """By how much a counter goes on: `by`, and so many `times` a `size` besides."""
 
     counter: int

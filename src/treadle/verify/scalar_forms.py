@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from treadle.ir.core import AffineBinaryOpKind, Operation
 from treadle.verify.affine_maps import affine_map_of, results_of
+from treadle.verify.classes import Form, Symbol, combined, of, scaled, shifted
 from treadle.verify.reasons import Constraint, Joined, Reason, all_of, one_of
 from treadle.verify.scalars import INDEX_BITS, is_narrow, width_of
-from treadle.verify.symbols import Form, Symbol, combined, of, scaled, shifted
 from treadle.verify.trace_state import BELOW_ZERO, State, Step, Undecided
 from treadle.verify.turning_points import TurningPoints
 

@@ -14,11 +14,10 @@ from treadle.errors import InternalError
 from treadle.ir.ancestry import operands_of
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import scf
+from treadle.verify.classes import kept, scaled, shifted
 from treadle.verify.events import Event, RolesNode, Trace
-from treadle.verify.linear_forms import LinearForms
 from treadle.verify.program import Program, is_first_axis
-from treadle.verify.scalars import Function, constant_value, known_result, scalar_function, width_of
-from treadle.verify.symbols import kept, scaled, shifted
+from treadle.verify.scalars import Function, LinearForms, constant_value, known_result, scalar_function, width_of
 from treadle.verify.trace_memory import MemorySteps
 from treadle.verify.trace_state import State, Step, Undecided
 from treadle.verify.turning_points import Choices, TurningPoints

@@ -2,9 +2,9 @@
 
 from treadle.ir.core import Operation
 from treadle.ir.dialects import scf
+from treadle.verify.classes import Symbol
 from treadle.verify.events import Event, TurnedEvent
 from treadle.verify.reasons import Reason, all_of
-from treadle.verify.symbols import Symbol
 from treadle.verify.trace_memory import MemorySteps
 from treadle.verify.trace_state import State, Step, Undecided
 

@@ -10,9 +10,9 @@ from itertools import pairwise
 from treadle.errors import InternalError
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import scf
+from treadle.verify.classes import Form, Symbol, combined, grown, of, scaled, shifted
 from treadle.verify.demand import FULL, reduced
 from treadle.verify.events import LoopNode, Segment, compress
-from treadle.verify.symbols import Form, Symbol, combined, grown, of, scaled, shifted
 from treadle.verify.trace_state import State, Step, Undecided
 from treadle.verify.turning_points import Choices, LoopFacts, NoTurns, Stretches
 

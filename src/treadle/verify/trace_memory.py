@@ -10,14 +10,16 @@ from treadle.errors import InternalError
 from treadle.ir.ancestry import operands_of
 from treadle.ir.core import IsTerminator, Operation
 from treadle.ir.dialects import builtin
+from treadle.verify.classes import Form, scaled, shifted
 from treadle.verify.decode import KINDS, BufferRef, Footprints, MbarrierRef, Turned, number_of, queue_of, with_flags
-from treadle.verify.events import Counted, Event, LoopNode, Node, Segment, TurnedEvent
+from treadle.verify.events import Counted, Event, Kind, LoopNode, Node, Segment, TurnedEvent
 from treadle.verify.program import pointer_of
-from treadle.verify.symbols import Form, scaled, shifted
 from treadle.verify.trace_state import State, Step, Undecided
 
 if TYPE_CHECKING:
     from treadle.verify.ring_counters import Going
+
+_NO_REGISTERS: tuple[tuple[int, ...], ...] = ((), (), ())
 
 
 class MemorySteps:
@@ -220,12 +222,19 @@ class MemorySteps:
 
     def event(self, op: Operation) -> list[Step]:
         """What orders memory, or accesses what has to be ordered; nothing for other operations."""
-        program, index, env = self.state.program, self.state.program.index[op], self.state.env
+        program = self.state.program
         effects, kind = program.effects(op), KINDS.get(op.name, "access")
-        chained, uses, defines = self._registers(op, effects) if program.registers or program.held else ((), (), ())
+        registers = self._registers(op, effects) if program.registers or program.held else _NO_REGISTERS
         memory = [e for e in effects if self._is_ordered(e)]
-        if kind == "access" and not (uses or defines or memory):
+        if kind == "access" and not (registers[1] or registers[2] or memory):
             return []
+        return self._steps_of_event(op, kind, effects, memory, registers)
+
+    def _steps_of_event(
+        self, op: Operation, kind: Kind, effects: Sequence[Effect], memory: list[Effect], registers: tuple[tuple[int, ...], ...]
+    ) -> list[Step]:
+        program, index, env = self.state.program, self.state.program.index[op], self.state.env
+        chained, uses, defines = registers
         if isinstance(op, sync.MbarrierAllocOp):
             return [lambda: self.state.out.append(self.state.node(index, lambda: Event(kind, op, index)))]
         resources = [self.state.place(e.resource) if is_shared(e.resource.type) else -1 for e in memory]

@@ -4,11 +4,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from treadle.ir.core import Operation, SSAValue
-from treadle.verify.classes import Class, Key
+from treadle.verify.classes import Atoms, Class, Form, Key, Symbol
 from treadle.verify.decode import References
 from treadle.verify.events import Node
 from treadle.verify.program import Program
-from treadle.verify.symbols import Atoms, Form, Symbol
 from treadle.verify.unknowns import Unknowns
 
 if TYPE_CHECKING:

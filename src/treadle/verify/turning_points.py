@@ -11,10 +11,9 @@ from treadle.dialects import pipe, sync
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import scf
 from treadle.records import Record
-from treadle.verify.linear_forms import LinearForms, add, loop_around, yielded
+from treadle.verify.classes import Form
 from treadle.verify.program import Program
-from treadle.verify.scalars import INDEX_BITS, width_of
-from treadle.verify.symbols import Form
+from treadle.verify.scalars import INDEX_BITS, LinearForms, add, loop_around, width_of, yielded
 
 if TYPE_CHECKING:
     from treadle.verify.loop_comparisons import ComparisonsOfLoops, Covered, Placed, Turn
@@ -111,11 +110,16 @@ class TurningPoints:
         self._of_one_sign: set[Operation] = set()
         self._loops: dict[Operation, LoopFacts] = {}
         self._steps: dict[scf.ForOp, dict[int, int]] = {op: self._counters(op) for op in program.all(scf.ForOp)}
-        turning = [op for op in program.ops if op.name in _TURNING and op.results[0] in program.deciding and loop_around(op) is not None]
+        turning: list[Operation] = []
+        if self._steps and not _TURNING.isdisjoint(program.names):
+            turning = [
+                op for op in program.ops if op.name in _TURNING and op.results[0] in program.deciding and loop_around(op) is not None
+            ]
         if turning:
             self._add_comparisons(turning)
             return
-        self._add_silent()
+        if self._steps:
+            self._add_silent()
         for loop, steps in self._steps.items():
             self._loops[loop] = LoopFacts(steps, {})
 

@@ -12,9 +12,8 @@ from treadle.ir.dialects import builtin
 from treadle.plan.expr import Expr
 from treadle.plan.expr import parse as parse_expr
 from treadle.records import Record
-from treadle.verify.linear_forms import LinearForms, loop_around, sources_of
 from treadle.verify.program import Program, is_first_axis
-from treadle.verify.scalars import constant_value, is_narrow, scalar_function, width_of
+from treadle.verify.scalars import LinearForms, constant_value, is_narrow, loop_around, scalar_function, sources_of, width_of
 from treadle.verify.turning_points import TurningPoints
 
 MAX_WORKGROUPS = (1 << 31) - 1
@@ -68,8 +67,10 @@ class Unknowns:
 
     def _deciding_scalars(self) -> Iterator[Operation]:
         """Operations outside loops whose result decides something."""
+        deciding = self.program.deciding
         for op in self.program.ops:
-            if len(op.results) == 1 and not op.regions and op.results[0] in self.program.deciding and width_of(op.results[0].type):
+            results = op.results
+            if len(results) == 1 and not op.regions and not deciding.isdisjoint(results) and width_of(results[0].type):
                 if loop_around(op) is None:
                     yield op
 
