@@ -1,4 +1,8 @@
-"""Classes of sizes and workgroups: all values of the unknowns for which a run goes as one that was looked at.
+"""Affine forms of what the compiler does not know (sizes, workgroup ids, results of arithmetic that is not affine), and classes of sizes and
+workgroups: all values of these unknowns for which a run goes as one that was looked at.
+
+A form holds for all members of a class; a number that every member of the class has needs none. Quotients by constants are atoms of their
+own, so that remainders and numbers of steps are forms too.
 
 Every decision of a run says for which values it falls the same way. Loops may be longer than in the run by whole rounds after which the
 run's state was seen to repeat: `Pump`s. A class is the conjunction.

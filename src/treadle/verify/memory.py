@@ -1,4 +1,4 @@
-"""The accesses that later ones have to be held against, and what has been written."""
+"""The accesses that later ones have to be held against, what has been written, and what accesses have in common: bytes, elements of a warp."""
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""The findings of a run."""
+"""The findings of a run, and what is known about a kernel once it was checked: proven, refuted, or neither."""
 
 from typing import TYPE_CHECKING, Literal
 

@@ -2,7 +2,8 @@
 
 A counter goes on for ever, and all that slots and parities ask is what it is modulo the slots, twice. So a value is a table over the
 counter modulo `count`; its entries are the value itself, or the value modulo something where it goes on with the counter, or by a size.
-Such values are zero or more: what might make them negative is not followed.
+Such values are zero or more: what might make them negative is not followed. A role's slice is what may be made of them: what picks slots
+and parities, and what that comes of.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

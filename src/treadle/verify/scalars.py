@@ -1,4 +1,8 @@
-"""Index and integer arithmetic of schedules, on Python integers. A value nobody knows is None and makes its users None."""
+"""Index and integer arithmetic of schedules, on Python integers. A value nobody knows is None and makes its users None.
+
+Also what values are made of, through loops and branches, and index values as linear forms of values that are none themselves (atoms):
+arithmetic is taken not to overflow, that of fewer than 32 bits may.
+"""
 
 from collections.abc import Callable, Sequence, Set
 from typing import cast

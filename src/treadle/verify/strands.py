@@ -1,6 +1,7 @@
 """Strands in stretches of loops in which nobody waits, which need not be run in turn with others; and all strands of a run at work.
 
-In kernels with roles not all go on together (`strands_apart.py`).
+In kernels with roles not all go on together (`strands_apart.py`). Few iterations are sooner run than their states compared: `repetition.py`
+is loaded when a strand comes to the first loop of more.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -1,4 +1,6 @@
-"""The workgroups of a cluster: their memories, who is at work in them, when peers may reach them. See docs/schedule.md, "Clusters"."""
+"""What waits order: queues, and where all meet; and the workgroups of a cluster: their memories, who is at work in them, when peers may
+reach them (docs/schedule.md, "Clusters"). Barriers that count are in `counting_barriers.py`.
+"""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
