@@ -1,5 +1,5 @@
-"""Affine forms of what the compiler does not know (sizes, workgroup ids, results of arithmetic that is not affine), and classes of sizes and
-workgroups: all values of these unknowns for which a run goes as one that was looked at.
+"""Affine forms of what the compiler does not know (sizes, workgroup ids, results of arithmetic that is not affine), and classes of sizes
+and workgroups: all values of these unknowns for which a run goes as one that was looked at.
 
 A form holds for all members of a class; a number that every member of the class has needs none. Quotients by constants are atoms of their
 own, so that remainders and numbers of steps are forms too.

@@ -1,4 +1,6 @@
-"""What single operations say about themselves: their kind of event, numbers, queues, how threads share an access, and what memory it touches."""
+"""What single operations say about themselves: their kind of event, numbers, queues, how threads share an access;
+and what memory it touches.
+"""
 
 from treadle.dialects import sync, tile
 from treadle.dialects.effects import Effect

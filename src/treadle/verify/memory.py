@@ -1,4 +1,6 @@
-"""The accesses that later ones have to be held against, what has been written, and what accesses have in common: bytes, elements of a warp."""
+"""The accesses that later ones have to be held against, what has been written, and what accesses have in common: bytes, elements of one
+warp.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
