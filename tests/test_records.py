@@ -344,3 +344,18 @@ def test_abstract_dataclasses_have_no_instances() -> None:
 
     with pytest.raises(TypeError, match="abstract"):
         Half(1)  # pyright: ignore[reportAbstractUsage]
+
+
+@dataclass(frozen=True)
+class Named:
+    """Fields whose names say what `__init__` does."""
+
+    set: str
+    absent: int = 1
+    make: "list[int]" = dataclasses.field(default_factory=list)  # type: ignore[assignment]
+
+
+def test_fields_may_have_any_name() -> None:
+    for at in range(20):  # `__init__` is compiled on the way
+        made = Named(f"set {at}")
+        assert (made.set, made.absent, made.make) == (f"set {at}", 1, [])

@@ -7,7 +7,7 @@ from treadle.frontends.levels import LEVELS, Level
 from treadle.ir.context import default_context
 from treadle.ir.core import Operation
 from treadle.ir.dialects import builtin
-from treadle.ir.passes import ModulePass, run_passes
+from treadle.ir.passes import Context, ModulePass, run_passes
 from treadle.ir.simplify import CsePass, DcePass
 from treadle.machine import TargetSpec, target_name
 from treadle.options import CompileOptions
@@ -317,4 +317,4 @@ def lower(
 
 def prove(module: builtin.ModuleOp, options: CompileOptions, door: Door = TENSOR) -> None:
     """Prove a module at schedule level, as `options` ask for; raises `TreadleError` TR411-TR415 for the first fault."""
-    run_passes(module, proof_passes(options, door), verify="none")
+    run_passes(module, proof_passes(options, door), verify="none", ctx=Context())  # it makes no operations, and needs no dialects for them

@@ -144,22 +144,22 @@ def _entries(kind: Any, kw_only: bool) -> "dict[str, _Entry]":
 
 
 def _made_init(kind: Any, entries: "dict[str, _Entry]", frozen: bool) -> Any:
-    """`__init__` of a class, compiled."""
-    space: dict[str, Any] = {"_set_": object.__setattr__, "_absent_": _ABSENT}
+    """`__init__` of a class, compiled. What it needs besides its arguments has names that no field has."""
+    space: dict[str, Any] = {"records_set": object.__setattr__, "records_absent": _ABSENT}
     plain, named, lines = ["self"], list[str](), list[str]()
     for name, one in entries.items():
         value = name
         if one.factory is not _ABSENT:
-            space[f"_make_{name}_"] = one.factory
-            value = f"_make_{name}_() if {name} is _absent_ else {name}" if one.init else f"_make_{name}_()"
+            space[f"records_make_{name}"] = one.factory
+            value = f"records_make_{name}() if {name} is records_absent else {name}" if one.init else f"records_make_{name}()"
         elif not one.init:
             continue
         default = one.default if one.factory is _ABSENT else _ABSENT
-        space[f"_{name}_"] = default
+        space[f"records_default_{name}"] = default
         if one.init:
             optional = default is not _ABSENT or one.factory is not _ABSENT
-            (named if one.kw_only else plain).append(f"{name}=_{name}_" if optional else name)
-        lines.append(f"_set_(self, {name!r}, {value})" if frozen else f"self.{name} = {value}")
+            (named if one.kw_only else plain).append(f"{name}=records_default_{name}" if optional else name)
+        lines.append(f"records_set(self, {name!r}, {value})" if frozen else f"self.{name} = {value}")
     if hasattr(kind, "__post_init__"):
         lines.append("self.__post_init__()")
     head = ", ".join([*plain, *(["*", *named] if named else [])])

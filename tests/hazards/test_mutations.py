@@ -9,7 +9,7 @@ from hazards.mutations import mutations as changes_of
 
 from treadle.dialects import sync
 from treadle.verify.faults import erase
-from treadle.verify.verdict import Verdict
+from treadle.verify.reports import Verdict
 
 COUNT, SEED = 60, 7
 

@@ -11,7 +11,7 @@ from treadle.ir.core import Operation
 from treadle.ir.dialects import arith, builtin
 from treadle.verify.check import prove
 from treadle.verify.faults import changed, erase, faults
-from treadle.verify.verdict import Verdict
+from treadle.verify.reports import Verdict
 
 EXAMPLE = (Path(__file__).parents[2] / "examples" / "split_matmul.mlir").read_text(encoding="utf-8")
 

@@ -8,7 +8,7 @@ from verify import class_programs, ring_programs, step_programs, turning_program
 from verify.random_control import drawn
 
 from treadle.verify.check import prove
-from treadle.verify.verdict import Verdict
+from treadle.verify.reports import Verdict
 from treadle.verify.verify_schedule import COMPILED
 
 MAX_SECONDS = 2.0

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from treadle.ir.core import Operation, SSAValue
 from treadle.verify.check import prove
-from treadle.verify.linear_forms import LinearForms, add
-from treadle.verify.scalars import scalar_function
+from treadle.verify.scalars import LinearForms, add, scalar_function
 
 ARGS = "%a: !tile.ptr<f16>, %c: !tile.ptr<f16>, %n: index"
 TILE = array(64, 64)

@@ -18,7 +18,7 @@ from treadle.verify.check import Proof, prove
 from treadle.verify.clocks import Frame
 from treadle.verify.engine import Engine
 from treadle.verify.events import Node
-from treadle.verify.geometry import Geometry
+from treadle.verify.memory import Geometry
 from treadle.verify.program import Program
 from treadle.verify.trace import Tracer
 
@@ -74,7 +74,7 @@ def test_mutants_are_judged_as_by_runs_of_their_own(name: str) -> None:
     assert proven
 
 
-def _no_counters(operations: ring_counters.Operations) -> None:
+def _no_counters(operations: "ring_counters.Operations") -> None:
     """Rings are seen as they are."""
 
 

@@ -14,10 +14,9 @@ from treadle.frontends import mlir
 from treadle.machine import target_spec
 from treadle.options import CompileOptions
 from treadle.verify.check import COST_OF_A_PIECE, Proof
-from treadle.verify.classes import Class, TooHard
+from treadle.verify.classes import Atoms, Class, Form, TooHard, combined, scaled, shifted
 from treadle.verify.program import Program
 from treadle.verify.repetition import Repetitions
-from treadle.verify.symbols import Atoms, Form, combined, scaled, shifted
 from treadle.verify.uncovered import FEW_QUOTIENTS, MAX_COLUMNS, NEARLY, UncoveredSet
 from treadle.verify.verify_schedule import COMPILED, schedule_kernels
 

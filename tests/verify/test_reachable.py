@@ -10,7 +10,7 @@ from verify.random_conditions import drawn, is_right, text_of
 
 from treadle.verify import check, paths, reachable
 from treadle.verify.check import prove
-from treadle.verify.geometry import Geometry
+from treadle.verify.memory import Geometry
 from treadle.verify.program import Program
 from treadle.verify.trace import Tracer
 

@@ -8,11 +8,10 @@ from verify.class_programs import compared, passed, text
 
 from treadle.ir.dialects import scf
 from treadle.verify.check import prove
+from treadle.verify.classes import Atoms, Form
 from treadle.verify.program import Program
 from treadle.verify.reasons import Reason
-from treadle.verify.remembered_loops import remembered
-from treadle.verify.symbols import Atoms, Form
-from treadle.verify.trace import Tracer
+from treadle.verify.trace import Tracer, remembered
 from treadle.verify.trace_state import State
 
 SKIP = "  %skip = arith.constant false"

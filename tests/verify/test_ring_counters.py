@@ -40,7 +40,7 @@ def test_random_right_ones_are_proven(seed: int) -> None:
     assert prove(kernel_of(text_of(choices))).is_proven
 
 
-def no_counters(operations: ring_counters.Operations) -> None:
+def no_counters(operations: "ring_counters.Operations") -> None:
     """Rings are seen as they are."""
 
 

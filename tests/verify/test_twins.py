@@ -9,7 +9,7 @@ from verify.step_programs import FILL, USE, ring, turn
 
 from treadle.dialects import tile
 from treadle.verify.check import prove
-from treadle.verify.verdict import Verdict
+from treadle.verify.reports import Verdict
 
 SECONDS = 2
 WRONG = {**twins_sizes.WRONG, **twins_rings.WRONG, **twins_nests.WRONG, **twins_schedules.WRONG}

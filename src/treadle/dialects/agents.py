@@ -61,9 +61,7 @@ class Role:
 
     def operations(self) -> Iterator[Operation]:
         """All operations of the role, nested ones too."""
-        for block in self.region.blocks:
-            for op in block.ops:
-                yield from op.walk()
+        return self.region.walk()
 
     @property
     def is_issuing(self) -> bool:

@@ -30,7 +30,17 @@ def ints(attribute: Attribute) -> tuple[int, ...]:
     """The values of a dense integer array attribute."""
     if not isinstance(attribute, builtin.DenseArrayBase):
         raise VerifyException(f"expected array<i64: ..>, got {attribute}")
-    return tuple(int(v) for v in attribute.get_values())
+    kind = cast("object", attribute.elt_type)  # pyright: ignore[reportUnknownMemberType]
+    if not isinstance(kind, builtin.IntegerType):
+        return tuple(int(v) for v in attribute.get_values())
+    return _unpacked(cast("builtin.IntegerType", kind).width.data, attribute.data.data)
+
+
+@lru_cache(4096)
+def _unpacked(bits: int, data: bytes) -> tuple[int, ...]:
+    """The numbers of a dense array; a kernel's accesses say the same few again and again."""
+    kind = builtin.IntegerType(bits)
+    return kind.unpack(data, len(data) // kind.compile_time_size)
 
 
 def is_tile(value: SSAValue) -> bool:

@@ -1,8 +1,12 @@
 """What is around an operation or a block, and where its operands come from."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from operator import attrgetter
 
 from treadle.ir.core import Block, Operation, SSAValue
+
+operands_of: Callable[[Operation], tuple[SSAValue, ...]] = attrgetter("_operands")
+"""The operands of an operation, in order, as they are: for who reads those of thousands. `Operation.operands` makes a view to write to."""
 
 
 def ancestors(op: Operation) -> Iterator[Operation]:

@@ -16,9 +16,8 @@ from treadle.ir.dialects import builtin, scf
 from treadle.plan import expr
 from treadle.plan.expr import Expr
 from treadle.verify.formulas import NEVER_SHARED, Formula, Injection, symbols_in
-from treadle.verify.scalars import INDEX_BITS, constant_value, width_of
+from treadle.verify.scalars import INDEX_BITS, constant_value, sources_of, width_of
 from treadle.verify.symbol_table import SymbolTable
-from treadle.verify.value_sources import sources_of
 
 _COMPARISONS = {0: "=", 1: "!=", 2: "<", 3: "<=", 4: ">", 5: ">=", 6: "<", 7: "<=", 8: ">", 9: ">="}
 _MAY_WRAP = ("arith.addi", "arith.subi", "arith.muli", "arith.shli")

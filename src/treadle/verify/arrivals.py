@@ -3,7 +3,7 @@
 Statically, once a kernel: which pairs of accesses of different workgroups an arrival orders, and what each arrival has to hand on for that.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 
 from treadle.dialects import pipe, sync, tile
@@ -12,6 +12,7 @@ from treadle.dialects.effects import Effect
 from treadle.ir.ancestry import ancestors
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import scf
+from treadle.records import dataclass
 from treadle.verify.counting import Counting, counting_of
 from treadle.verify.global_accesses import GlobalAccess
 from treadle.verify.global_arrays import GlobalArrays

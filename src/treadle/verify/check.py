@@ -12,20 +12,16 @@ from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import scf
 from treadle.ir.locations import location_of
 from treadle.machine import TargetSpec
-from treadle.verify.classes import Class, TooHard, UncoveredList
+from treadle.verify.classes import Class, Form, TooHard, UncoveredList
 from treadle.verify.engine import Engine
-from treadle.verify.equal_arithmetic import with_equal_arithmetic
 from treadle.verify.events import Trace
-from treadle.verify.findings import Finding
-from treadle.verify.geometry import Geometry
-from treadle.verify.plain_arithmetic import in_terms_of
+from treadle.verify.memory import Geometry
 from treadle.verify.program import Program
+from treadle.verify.reports import Open, Verdict
 from treadle.verify.scalars import is_constant, scalar_function
-from treadle.verify.symbols import Form
 from treadle.verify.trace import Tracer
 from treadle.verify.trace_state import State, Undecided
 from treadle.verify.unknowns import Unknown
-from treadle.verify.verdict import Open, Verdict
 
 MAX_FINDINGS = 8
 MAX_COST = 240_000
@@ -48,8 +44,11 @@ SHARE_OF_COUNTED = 4
 """Where steps of loops are sizes, a proof for any number of iterations is tried with such a part of the effort."""
 TOLD = 3 / 4
 """Where loops carry numbers of iterations, that part is for the proof in which they are told, the rest for one without."""
+_MAY_BE_EQUAL = frozenset("arith." + name for name in ("andi", "ori", "xori", "minui", "maxui", "subi"))
+"""What `equal_arithmetic.py` may replace."""
 _AFTER = {"V5": 1, "V8": 2}  # a race explains more than the stall or the unwritten bytes that come of it
 if TYPE_CHECKING:
+    from treadle.verify.findings import Finding
     from treadle.verify.uncovered import UncoveredSet
 
     Uncovered = UncoveredList | UncoveredSet
@@ -70,50 +69,61 @@ def prove(
     held against one another as far as their places are known; what is left, or all without it, is an assumption. `effort`: so many times
     the usual number of classes is looked at before a proof is given up.
     """
-    operations = sum(1 for _ in kernel.body.walk())
-    allowed = (min(effort, 1) if operations < FEW_OPERATIONS else effort) * max(1.0, operations / FEW_OPERATIONS) ** 3
     with uncollected():
-        if stores and (assumed := _stores_are_apart(kernel, spec)) is not None:
-            found = _verdict(kernel, spec, max_findings, allowed, stores=False)
-            taken = assumptions_of(Program(kernel, spec))
-            assumptions = (*(each for each in found.assumptions if each not in taken), *assumed)
-            return Verdict(found.findings, found.undecided, found.classes, tuple(dict.fromkeys(assumptions)))
-        return _verdict(kernel, spec, max_findings, allowed, stores=stores)
+        program = Program(kernel, spec, stores=stores)
+        operations = len(program.ops)
+        allowed = (min(effort, 1) if operations < FEW_OPERATIONS else effort) * max(1.0, operations / FEW_OPERATIONS) ** 3
+        if not stores or not program.only_written or program.all(tile.CountInOp):
+            return _verdict(program, max_findings, allowed, stores=stores)
+        plain = Program(kernel, spec)
+        if not has_shared_state(plain) or (assumed := _assumed_of_stores(program)) is None:
+            return _verdict(program, max_findings, allowed, stores=stores)
+        found = _verdict(plain, max_findings, allowed, stores=False)
+        taken = assumptions_of(plain)
+        assumptions = (*(each for each in found.assumptions if each not in taken), *assumed)
+        return Verdict(found.findings, found.undecided, found.classes, tuple(dict.fromkeys(assumptions)))
 
 
-def _stores_are_apart(kernel: tile.KernelOp, spec: TargetSpec | None) -> tuple[str, ...] | None:
+def _assumed_of_stores(program: Program) -> tuple[str, ...] | None:
     """What is assumed where stores to arrays that are only written never meet, so that runs need not look at them; None where they may."""
-    program = Program(kernel, spec, stores=True)
-    if not program.only_written or program.all(tile.CountInOp) or not has_shared_state(Program(kernel, spec)):
-        return None
     from treadle.verify.stores_apart import stores_apart  # loads the library of integer sets, which most proofs do without
 
     assumed = stores_apart(program)
     return None if assumed is None else tuple(f"{_named(access.op)}: {what}" for access, what in assumed)
 
 
-def _verdict(kernel: tile.KernelOp, spec: TargetSpec | None, max_findings: int, effort: float, *, stores: bool) -> Verdict:
-    program = Program(kernel, spec, stores=stores)
+def _verdict(program: Program, max_findings: int, effort: float, *, stores: bool) -> Verdict:
+    kernel, spec = program.kernel, program.spec
     if not has_shared_state(program):
         return Verdict(assumptions=assumptions_of(program))
-    if any(op.name.startswith("affine.") for op in program.ops):
-        from treadle.verify.plain_arithmetic import with_plain_arithmetic
+
+    def again(clone: tile.KernelOp, share: float = 1) -> Verdict:
+        return _verdict(Program(clone, spec, stores=stores), max_findings, effort * share, stores=stores)
+
+    if any(name.startswith("affine.") for name in program.names):
+        from treadle.verify.plain_arithmetic import in_terms_of, with_plain_arithmetic
 
         if (found := with_plain_arithmetic(program)) is not None:
             plain, origins = found
-            return in_terms_of(kernel, plain, origins, _verdict(plain, spec, max_findings, effort, stores=stores))
-    if (found := with_equal_arithmetic(program)) is not None:
-        equal, origins = found
-        return in_terms_of(kernel, equal, origins, _verdict(equal, spec, max_findings, effort, stores=stores))
+            return in_terms_of(kernel, plain, origins, again(plain))
+    if not _MAY_BE_EQUAL.isdisjoint(program.names) and any(
+        op.name in _MAY_BE_EQUAL and op.results[0] in program.deciding for op in program.ops
+    ):
+        from treadle.verify.equal_arithmetic import with_equal_arithmetic
+        from treadle.verify.plain_arithmetic import in_terms_of
+
+        if (found := with_equal_arithmetic(program)) is not None:
+            equal, origins = found
+            return in_terms_of(kernel, equal, origins, again(equal))
     if any(value in program.deciding for loop in program.loops for value in loop.body.block.args[1:]):
         from treadle.verify.told_numbers import verdict_on_told
 
-        verdict = verdict_on_told(program, lambda clone: _verdict(clone, spec, max_findings, effort * TOLD, stores=stores))
+        verdict = verdict_on_told(program, lambda clone: again(clone, TOLD))
         if verdict is not None:
             if verdict.is_proven or verdict.findings:
                 return verdict
             effort *= 1 - TOLD
-    if any(isinstance(loop.parent_op(), scf.ForOp) for loop in program.loops):
+    if any(_has_bounds_of_loop(loop) for loop in program.loops):
         from treadle.verify.flat_nests import with_flat_nests
 
         if (flat := with_flat_nests(program)) is not None:
@@ -134,6 +144,12 @@ def _verdict(kernel: tile.KernelOp, spec: TargetSpec | None, max_findings: int, 
     if program.quiet and not verdict.is_proven:  # either way of a conditional may need less than both
         return Proof(Program(kernel, spec, stores=stores, follows_all=True), max_findings, effort / 2).verdict()
     return verdict
+
+
+def _has_bounds_of_loop(loop: scf.ForOp) -> bool:
+    """Whether the loop right around a loop decides its bounds."""
+    outer = loop.parent_op()
+    return isinstance(outer, scf.ForOp) and any(bound.owner.parent_op() is outer for bound in (loop.lb, loop.ub))
 
 
 class Proof:
@@ -170,16 +186,17 @@ class Proof:
     def _leave_open(self, op: Operation, reason: str) -> None:
         self._undecided.setdefault(op, Open(op, reason))
 
-    def _run_classes(self) -> tuple[Finding, ...]:
+    def _run_classes(self) -> "tuple[Finding, ...]":
         unknowns = self.tracer.unknowns
         listed = unknowns.listed()
         single = 0
         limit = int(self.effort * MAX_COST)
         uncovered: Uncovered = UncoveredList(listed or ())
         if listed is None:
+            from treadle.verify.domains import domain_of, names_of
             from treadle.verify.uncovered import UncoveredSet  # loading the library takes longer than most proofs
 
-            uncovered = UncoveredSet(unknowns.names(), unknowns.domain(), OPERATIONS * limit)
+            uncovered = UncoveredSet(names_of(unknowns), domain_of(unknowns), OPERATIONS * limit)
         self.tracer.state.limit = limit
         for values in uncovered:
             self.classes += 1
@@ -211,7 +228,7 @@ class Proof:
             self._any_way = is_right_any_way(self.program, self.tracer, self.geometry)
         return self._any_way
 
-    def _run(self, trace: Trace) -> tuple[Executions, tuple[Finding, ...]]:
+    def _run(self, trace: Trace) -> "tuple[Executions, tuple[Finding, ...]]":
         known = self._runs.get((trace.roots, trace.open_loops))
         if known is not None:
             return known, ()
@@ -223,7 +240,7 @@ class Proof:
         executions = self._runs[trace.roots, trace.open_loops] = engine.executions
         return executions, tuple(sorted(findings, key=lambda f: _AFTER.get(f.rule, 0)))
 
-    def _refuted(self, findings: tuple[Finding, ...], values: tuple[int, ...]) -> tuple[Finding, ...]:
+    def _refuted(self, findings: "tuple[Finding, ...]", values: tuple[int, ...]) -> "tuple[Finding, ...]":
         """The findings with their sizes; none where those cannot be, because a value was taken to be free that is not."""
         unknowns = self.tracer.unknowns.all
         known = {v: value * u.factor for u, value in zip(unknowns, values, strict=True) for v in u.values}
@@ -235,7 +252,7 @@ class Proof:
         where = tuple((unknown.name, value * unknown.factor) for unknown, value in zip(unknowns, values, strict=True))
         return tuple(found.at(where) for found in findings)
 
-    def _give_up(self, uncovered: "Uncovered") -> tuple[Finding, ...]:
+    def _give_up(self, uncovered: "Uncovered") -> "tuple[Finding, ...]":
         """The classes are too many. Larger values may still show a fault."""
         if self._is_right_any_way():
             return ()
@@ -332,7 +349,7 @@ def has_shared_state(program: Program) -> bool:
     """Whether there is anything to order: shared buffers, barriers, queued results, arrays that are written and read."""
     if program.buffers or program.registers or program.tracked_pointers or len(program.mbarriers):
         return True
-    return any(op.name.startswith("sync.") and op.name not in ("sync.sched_fence", "sync.set_priority") for op in program.ops)
+    return any(name.startswith("sync.") and name not in ("sync.sched_fence", "sync.set_priority") for name in program.names)
 
 
 def is_right(kernel: tile.KernelOp, spec: TargetSpec | None = None, *, stores: bool = False) -> bool:

@@ -6,13 +6,20 @@ operation that completes later has a token (component, value): it happened befor
 
 from collections.abc import Callable, Sequence
 
-from treadle.verify.events import Access, Event
+from treadle.verify.events import Access, Event, Segment
 from treadle.verify.program import Program, Strand
 
 Clock = dict[int, int]
 """Of each component that something is known of, how far; of others nothing, which is 0."""
 Restore = Callable[[], None]
 """Brings back what was saved, as often as it is called."""
+Ended = tuple[int, int, int, tuple[tuple[int, int, int], ...]]
+"""An execution of a loop that is over: the strand, the frame's place among its frames, the loop's node, what repeated in it."""
+FEW_ROUNDS = 2
+FILLED, LONG = 2, 3
+"""Of a loop of fixed length so many rounds of the longest ring are run before states are taken, which compare as long as some iterations
+take; none in one of fewer.
+"""
 
 
 class Components:
@@ -126,6 +133,16 @@ class Frame:
         self.loop, self.segment, self.left, self.number = loop, segment, left, number
         self.pumps: list[tuple[int, int, int]] = []
 
+    def may_repeat(self, segment: Segment, slots: int) -> bool:
+        """Whether its segment has enough rounds for states to be looked at. `slots`: of the longest ring.
+
+        A loop of fixed length has to have gone round that before, so that its states may come back, and to go on for long enough.
+        """
+        rounds = segment.length / len(segment.iterations)
+        if segment.stretch >= 0:
+            return rounds > 1
+        return rounds > FEW_ROUNDS and segment.length > LONG * slots and self.number - segment.first >= FILLED * slots
+
     def copy(self) -> "Frame":
         """Another one that stands there."""
         found = Frame(self.items, self.loop, self.segment, self.left, self.number)
@@ -212,3 +229,45 @@ class Agent:
 def vector_of(agent: Agent) -> Vector:
     """Where a strand stands in its loops."""
     return tuple([frame.number for frame in agent.frames if frame.loop >= 0])
+
+
+def is_ordered(record: Record, agent: Agent, access: Access) -> bool:
+    """Whether a record happened before an access that the agent makes now."""
+    if record.agent is agent and (not record.access.queue or (record.access.in_local_order and access.in_local_order)):
+        return True
+    return reached(agent.clock, record.component, record.value)
+
+
+def needs_fence(access: Access) -> bool:
+    """Whether the async proxy sees what an access did only after a fence."""
+    return access.is_write and not access.is_async
+
+
+def fence_token(components: Components, record: Record) -> tuple[int, int] | None:
+    """What says that the writer fenced a generic write after it was done; None where it does not know yet that it is done."""
+    if record.done < 0:
+        retired = record.agent.retired.get(record.access.queue, ())
+        record.done = next((time for count, time in retired if count >= record.value), -1)
+        if record.done < 0:
+            return None
+    return components.fence(record.agent.number, is_global=record.access.effect is not None), record.done
+
+
+def is_fenced(components: Components, record: Record, clock: Clock) -> bool:
+    """Whether the writer fenced a generic write after it was done, and whoever has the clock knows."""
+    token = fence_token(components, record)
+    return token is not None and reached(clock, *token)
+
+
+def known_to_all(clocks: list[Clock]) -> Clock:
+    """What every one of some clocks knows."""
+    first, *others = clocks
+    return {component: min([value, *[clock.get(component, 0) for clock in others]]) for component, value in first.items()}
+
+
+def not_over(components: Components, records: list[Record], known: Clock, *, fences: bool) -> list[Record]:
+    """Those of `records` that are not `known` to be over; `fences`: and to be fenced, where the async proxy may come."""
+    get = known.get
+    return [
+        r for r in records if get(r.component, 0) < r.value or (fences and needs_fence(r.access) and not is_fenced(components, r, known))
+    ]

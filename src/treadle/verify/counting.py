@@ -5,7 +5,6 @@ counter have the same number, and the numbers are all from 0 to the count.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from treadle.dialects import tile
@@ -13,6 +12,7 @@ from treadle.dialects.agents import role_of
 from treadle.ir.core import Operation
 from treadle.ir.dialects import builtin
 from treadle.plan.expr import Expr
+from treadle.records import dataclass
 from treadle.verify.affine import Forms
 from treadle.verify.formulas import Formula, both, symbols_in
 from treadle.verify.global_accesses import GlobalAccess

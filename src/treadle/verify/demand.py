@@ -5,16 +5,17 @@ With that a loop's state is small: a counter of tiles that only picks slots of a
 
 from collections.abc import Iterable, Mapping, Set
 from math import gcd, lcm
+from typing import TYPE_CHECKING
 
 from treadle.dialects import pipe, sync, tile
 from treadle.ir.core import BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import scf
-from treadle.verify.linear_forms import Linear, add
 from treadle.verify.program import Program
-from treadle.verify.scalars import INDEX_BITS, constant_value, is_narrow, width_of
-from treadle.verify.signs import never_negative
-from treadle.verify.turning_points import EXTREMES, UNSIGNED_DIVISIONS, Covered, Turn, TurningPoints
-from treadle.verify.value_sources import yielded
+from treadle.verify.scalars import INDEX_BITS, Linear, add, constant_value, is_narrow, width_of, yielded
+from treadle.verify.turning_points import EXTREMES, UNSIGNED_DIVISIONS, TurningPoints
+
+if TYPE_CHECKING:
+    from treadle.verify.loop_comparisons import Covered, Turn
 
 FULL = 0
 MAX_MODULUS = 1 << 20
@@ -71,7 +72,7 @@ class _Demands:
         while self._work:
             self._pass_on(self._work.pop())
 
-    def _ask_covered(self, found: Covered, placed: Set[Turn]) -> None:
+    def _ask_covered(self, found: "Covered", placed: "Set[Turn]") -> None:
         for turn in found.turns:
             if turn not in placed:
                 self._ask_all(turn)
@@ -80,14 +81,14 @@ class _Demands:
         for value in found.conditions:
             self._ask(value, FULL)
 
-    def _ask_sum(self, turn: Turn) -> None:
+    def _ask_sum(self, turn: "Turn") -> None:
         """What says where a loop turns whatever depends on it: loop numbers that cancel are not asked."""
         form: Linear = ((), 0)
         for value, factor in turn.rest:
             form = add(form, self._form(value), factor)
         self._ask_parts(form, FULL)
 
-    def _ask_all(self, turn: Turn) -> None:
+    def _ask_all(self, turn: "Turn") -> None:
         for value, _ in turn.rest:
             self._ask(value, FULL)
 
@@ -149,9 +150,9 @@ class _Demands:
             self._ask(self.points.forms.value_of(atom), modulus // gcd(modulus, factor) if modulus else FULL)
 
     def _operand_moduli(self, op: Operation, modulus: int) -> tuple[int, ...]:
-        if op.name in UNSIGNED_DIVISIONS and op not in self.points.of_one_sign:
+        if op.name in UNSIGNED_DIVISIONS and not self.points.is_of_one_sign(op):
             return (FULL,) * len(op.operands)
-        if op.name in _UNSIGNED_CASTS and not never_negative(op.operands[0]):
+        if op.name in _UNSIGNED_CASTS and not _never_negative(op.operands[0]):
             return (FULL,)
         if op in self.points.extremes or (op.name in EXTREMES and op in self.points.silent):
             return modulus, modulus  # which of the two it is turns where the loop turns for it, or for the comparisons that are made of it
@@ -174,6 +175,12 @@ def _roots(program: Program) -> list[SSAValue]:
     found += program.places
     found += program.rings.sizes() if program.rings is not None else []
     return [v for v in found if not isinstance(v.owner, tile.AllocOp)]
+
+
+def _never_negative(value: SSAValue) -> bool:
+    from treadle.verify.signs import never_negative  # few values that matter are unsigned
+
+    return never_negative(value)
 
 
 def _constant(value: SSAValue) -> int | None:

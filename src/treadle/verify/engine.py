@@ -2,27 +2,26 @@
 
 What a wait is sure of does not depend on the interleaving: barriers count arrivals, and a wait for a phase is taken to be sure of no more
 than the oldest phase that would let it pass. So one run finds the races of all interleavings. The checks of mbarriers and named barriers
-(`barriers.py`) see to it that no interleaving counts an arrival into another phase or meeting.
+(`workgroups.py`) see to it that no interleaving counts an arrival into another phase or meeting.
 """
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from treadle.verify.barriers import Barriers
+from treadle.dialects import pipe, sync
 from treadle.verify.clocks import Agent, Clock, Components, Flight, Frame, Record, Restore, join
 from treadle.verify.events import Access, Counted, Event, LoopNode, Node, RolesNode, Trace, TurnedEvent
-from treadle.verify.findings import Finding
-from treadle.verify.geometry import Geometry
-from treadle.verify.memory import Memory
+from treadle.verify.memory import Geometry, Memory, Untracked
 from treadle.verify.program import Program
-from treadle.verify.repetition import Repetitions
 from treadle.verify.reports import Reports, Stop
-from treadle.verify.run_states import RunStates
-from treadle.verify.strands_apart import StrandsApart
-from treadle.verify.tiles_in_flight import TilesInFlight
-from treadle.verify.untracked import Untracked
-from treadle.verify.workgroups import Cluster, Workgroup
+from treadle.verify.strands import FirstRounds, Strands
+from treadle.verify.workgroups import Barriers, Cluster, Queues, Workgroup
 
-FENCES = ("async_shared", "async_global")
+if TYPE_CHECKING:
+    from treadle.verify.findings import Finding
+    from treadle.verify.repetition import Repetitions
+    from treadle.verify.run_states import RunStates
+
 MAX_AHEAD = 256
 """Rounds after which strands that still need not wait for the leader are taken to be independent of it."""
 
@@ -49,33 +48,25 @@ class Engine:
 
             self.arrays = GlobalMemory(program, geometry.tracked, agents, self.components, self.reports)
         self.cluster = Cluster(self.workgroups, self.arrays, self.components, self.reports)
-        self.barriers = Barriers(program, self.cluster, self.components, self.reports)
-        self._apart = StrandsApart(program, nodes)
+        self.barriers = _barriers(program)(program, self.cluster, self.components, self.reports)
+        self._apart = _strands(program, nodes)
         self.cost = 0
         self._is_led = True
-        self._tiles = TilesInFlight(program, self.reports)
-        self._states = RunStates(program, self.cluster, self.barriers, self.components)
+        self._queues = Queues(program, self.components, self.reports)
         self._agents = agents
-        slots = program.rings.most_slots if program.rings is not None else 0
-        self._repetitions = Repetitions(nodes, self._states, agents, self.saved, slots, self._at_work)
+        self._made_states: RunStates | None = None
+        self._slots = program.rings.most_slots if program.rings is not None else 0
+        self._repetitions = FirstRounds(nodes, self._slots, self._at_work, self._made_repetitions)
         self._at_start = self.saved()
         # Each does one event; False where the strand has to wait and try it again.
         self._actions: dict[str, Callable[[Agent, Event], bool]] = {
             "access": self._access,
-            "move": self._tiles.move,
-            "commit": self._commit,
-            "wait": self._wait,
-            "fence": self._fence,
-            "barrier": self._barrier,
-            "cluster": self.barriers.meet,
             "alloc": self.cluster.allocate,
-            "named": self.barriers.meet_named,
-            "arrive": self.barriers.arrive,
-            "expect": self.barriers.expect,
-            "wait_phase": self.barriers.wait_phase,
+            **self._queues.actions(),
+            **self.barriers.actions(),
         }
 
-    def run(self, trace: Trace) -> list[Finding]:
+    def run(self, trace: Trace) -> "list[Finding]":
         """All findings of a run over a trace, in the order found. After one with findings there is no other."""
         self.reports.trip_counts, self.cost = trace.trip_counts, 0
         try:
@@ -94,7 +85,9 @@ class Engine:
                 if any(ended):
                     continue
                 if not all(agent.is_done for agent in self.cluster.active):
-                    self.barriers.report_stuck()
+                    from treadle.verify.stuck import report_stuck  # nobody is in right programs
+
+                    report_stuck(self.barriers)
                     return False
                 for workgroup in self.workgroups:
                     self.cluster.check_end(workgroup)
@@ -151,8 +144,21 @@ class Engine:
 
     def state(self) -> tuple[object, ...]:
         """The state of the run, in numbers that do not grow with time."""
-        self._states.forget(self.cluster.active)
-        return self._states.of(self.cluster.active)
+        states = self._states()
+        states.forget(self.cluster.active)
+        return states.of(self.cluster.active)
+
+    def _states(self) -> "RunStates":
+        if self._made_states is None:
+            from treadle.verify.run_states import RunStates  # kernels whose loops are short have no use for states
+
+            self._made_states = RunStates(self.program, self.cluster, self.barriers, self.components)
+        return self._made_states
+
+    def _made_repetitions(self) -> "Repetitions":
+        from treadle.verify.repetition import Repetitions
+
+        return Repetitions(self.nodes, self._states(), self._agents, self.saved, self._slots, self._at_work)
 
     def saved(self) -> Restore:
         """What brings the whole run back, but for where its strands stand."""
@@ -309,28 +315,28 @@ class Engine:
     def _access(self, agent: Agent, event: Event) -> bool:
         now = agent.tick()
         for register in event.uses:
-            self._tiles.use(agent, event, register)
+            self._queues.use(agent, event, register)
         for register in event.chained:
-            self._tiles.chain(agent, event, register)
+            self._queues.chain(agent, event, register)
         queue = event.queue
         if queue and not self.program.queues[queue].is_committed:
             agent.closed[queue] = agent.closed.get(queue, 0) + 1
         own = agent.strand.rank
-        ranks = event.ranks or (own,)
         if event.ranks:
             self._access_peers(agent, event, now)
         else:
             memory, arrays = self.workgroups[own].memory, self.arrays
             if arrays.is_used:
                 arrays.arrive(agent, event, now)
-            for access in event.accesses:
+            accesses = event.accesses
+            for access in accesses:
                 (memory if access.effect is None else arrays).check(agent, event, access)
-            for access in event.accesses:
+            for access in accesses:
                 (memory if access.effect is None else arrays).add(self._record(agent, event, access, now, own))
         for register in event.defines:
             agent.registers[register] = Flight(self.components.queue(agent.number, queue), agent.closed.get(queue, 0) + 1, event)
         if event.barrier >= 0:
-            for rank in ranks:
+            for rank in event.ranks or (own,):
                 self.barriers.deliver(agent, event, rank)
         return True
 
@@ -353,8 +359,8 @@ class Engine:
         return [(self.workgroups[rank].memory, rank) for rank in (ranks if access.is_write else ranks[:1])]
 
     def _record(self, agent: Agent, event: Event, access: Access, now: int, rank: int) -> Record:
-        queue = access.queue
-        iteration = agent.iteration()
+        queue, frames = access.queue, agent.frames
+        iteration = frames[-1].number if frames else -1
         if not queue:
             return Record(agent, event, access, agent.number, now, iteration, now)
         if queue == "mbarrier":
@@ -365,28 +371,18 @@ class Engine:
         component = self.components.queue(agent.number, queue, is_read=facts.tells_reads and not access.is_write)
         return Record(agent, event, access, component, value, iteration)
 
-    def _commit(self, agent: Agent, event: Event) -> bool:
-        agent.closed[event.queue] = agent.closed.get(event.queue, 0) + 1
-        return True
 
-    def _wait(self, agent: Agent, event: Event) -> bool:
-        now = agent.tick()
-        agent.last_sync = event
-        retired = agent.closed.get(event.queue, 0) - event.number
-        if retired > 0:
-            if self.program.queues[event.queue].tells_reads:
-                agent.put(self.components.queue(agent.number, event.queue, is_read=True), retired)
-            if not event.is_read_wait:
-                agent.put(self.components.queue(agent.number, event.queue), retired)
-                agent.retired.setdefault(event.queue, []).append((retired, now))
-        return True
+def _barriers(program: Program) -> type[Barriers]:
+    if not (len(program.mbarriers) or program.all(sync.NamedBarrierOp)):
+        return Barriers
+    from treadle.verify.counting_barriers import CountingBarriers
 
-    def _fence(self, agent: Agent, event: Event) -> bool:
-        if event.queue in FENCES:
-            agent.put(self.components.fence(agent.number, is_global=event.queue == "async_global"), agent.tick())
-        return True
+    return CountingBarriers
 
-    def _barrier(self, agent: Agent, event: Event) -> bool:
-        if event.groups is not None and agent.strand.group not in event.groups:
-            return True
-        return self.barriers.meet(agent, event)
+
+def _strands(program: Program, nodes: list[Node]) -> Strands:
+    if not program.all(pipe.RolesOp):
+        return Strands(nodes)
+    from treadle.verify.strands_apart import StrandsApart
+
+    return StrandsApart(program, nodes)

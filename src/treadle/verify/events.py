@@ -6,7 +6,7 @@ with how many iterations there are, so that a checker can leave out whole repeti
 
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import Literal, NamedTuple
+from typing import Any, Literal
 
 from treadle.dialects.effects import Effect
 from treadle.ir.core import Operation
@@ -124,16 +124,21 @@ class Counted:
         self.counter, self.by = counter, by
 
 
-class Segment(NamedTuple):
+class Segment(tuple[Any, ...]):
     """`length` iterations, which are `iterations` in turn, as often as that takes; `first` is the number of the first one.
 
     `stretch`: the stretch between turning points of the loop that it is in, where that may be longer and would go on repeating; else -1.
+    Compared by all of these, as a tuple is; `typing.NamedTuple` takes as long to import as three modules.
     """
 
-    iterations: tuple[tuple[int, ...], ...]
-    length: int
-    first: int
-    stretch: int = -1
+    __slots__ = ()
+    iterations: tuple[tuple[int, ...], ...] = property(itemgetter(0))  # type: ignore[assignment]
+    length: int = property(itemgetter(1))  # type: ignore[assignment]
+    first: int = property(itemgetter(2))  # type: ignore[assignment]
+    stretch: int = property(itemgetter(3))  # type: ignore[assignment]
+
+    def __new__(cls, iterations: tuple[tuple[int, ...], ...], length: int, first: int, stretch: int = -1) -> "Segment":
+        return tuple.__new__(cls, (iterations, length, first, stretch))  # pyright: ignore[reportUnknownMemberType]
 
 
 class LoopNode:

@@ -10,13 +10,11 @@ from collections.abc import Iterator
 from treadle.dialects import pipe, sync, tile
 from treadle.dialects.tile_attributes import is_shared
 from treadle.errors import InternalError
-from treadle.ir.ancestry import ancestors
+from treadle.ir.ancestry import ancestors, operands_of
 from treadle.ir.core import Block, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
-from treadle.ir.operands import operands_of
 from treadle.verify.program import Program
-from treadle.verify.scalars import constant_value, is_constant, width_of
-from treadle.verify.value_sources import sources_of, yielded
+from treadle.verify.scalars import constant_value, is_constant, sources_of, width_of, yielded
 
 Key = tuple[object, ...]
 """The bounds and steps of both loops, as expressions."""

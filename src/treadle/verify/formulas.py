@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from treadle.records import dataclass
 
 Formula = str
 NEVER_SHARED = "?"

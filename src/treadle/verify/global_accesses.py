@@ -1,6 +1,5 @@
 """Accesses to global arrays, each with the set of its executions: which workgroup, iterations, element and warp, and at what address."""
 
-from dataclasses import dataclass
 from itertools import pairwise, permutations
 
 from treadle.dialects import pipe, tile
@@ -12,6 +11,7 @@ from treadle.ir.dialects import scf
 from treadle.layout.tile_layout import TileLayout
 from treadle.plan import expr
 from treadle.plan.expr import Expr
+from treadle.records import dataclass
 from treadle.verify.affine import Forms
 from treadle.verify.formulas import Formula, symbols_in
 

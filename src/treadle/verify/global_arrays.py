@@ -6,13 +6,13 @@ distance of iterations they do. Where part of a form is not known the set is lar
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from treadle.dialects import tile
 from treadle.dialects.effects import Effect
 from treadle.errors import InternalError
 from treadle.ir.core import Operation
+from treadle.records import dataclass
 from treadle.verify.affine import Forms
 from treadle.verify.formulas import Formula
 from treadle.verify.global_accesses import GlobalAccess, access_of

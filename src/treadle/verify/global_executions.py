@@ -1,8 +1,8 @@
 """All executions of an access to a global array as one set of integer points, which pairs of accesses are compared by."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from treadle.records import dataclass
 from treadle.verify.affine import Forms
 from treadle.verify.formulas import Formula, both, symbols_in
 from treadle.verify.global_accesses import GlobalAccess

@@ -7,18 +7,17 @@ from treadle.dialects import pipe, tile
 from treadle.dialects.agents import roles_of
 from treadle.ir.core import Operation, Region, SSAValue
 from treadle.verify.arrivals import Tracked
-from treadle.verify.clocks import Agent, Clock, Components, Record, Restore, Vector, vector_of
+from treadle.verify.clocks import Agent, Clock, Components, Record, Restore, Vector, is_fenced, is_ordered, needs_fence, not_over, vector_of
 from treadle.verify.events import Access, Event
 from treadle.verify.findings import Finding, Place
 from treadle.verify.global_accesses import GlobalAccess
 from treadle.verify.global_arrays import Distance, Kind, Meeting
 from treadle.verify.hand_overs import HandOvers
-from treadle.verify.orders import is_fenced, is_ordered, needs_fence, not_over
+from treadle.verify.memory import Untracked
 from treadle.verify.program import Program
 from treadle.verify.races import report_fence, report_race
 from treadle.verify.reports import Reports
 from treadle.verify.stores_apart import ASSUMED
-from treadle.verify.untracked import Untracked
 
 
 class GlobalMemory(Untracked):

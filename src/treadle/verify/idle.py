@@ -7,12 +7,13 @@ from collections.abc import Callable, Set
 
 from treadle.dialects import sync, tile
 from treadle.dialects.tile_attributes import is_shared
+from treadle.ir.ancestry import operands_of
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import scf
-from treadle.ir.operands import operands_of
 from treadle.verify.scalars import constant_value
 
 _ORDERED = ("sync.", "pipe.")
+_FOLLOWED = ("scf.for", "scf.if")
 _COMPUTED = ("arith.", "math.", "affine.", "tile.", "scf.yield")
 
 
@@ -29,9 +30,11 @@ def idle_operations(
         if op.name.startswith(_ORDERED):
             _note(busy, op)
     for op in ops:  # of those that stand in loops and branches alone of which nothing is known yet
-        if op not in busy and (isinstance(op, scf.ForOp | scf.IfOp) or op.parent_op() not in busy) and not _is_idle(op, is_tracked):
+        if op in busy or (op.name not in _FOLLOWED and op.parent_op() in busy):
+            continue
+        if not _is_idle(op, is_tracked):
             _note(busy, op)
-    idle = {op for op in ops if isinstance(op, scf.ForOp | scf.IfOp) and op not in busy}
+    idle = {op for op in ops if op.name in _FOLLOWED and op not in busy}
     while True:
         values = deciding(idle)
         used = {op for op in idle if any(result in values for result in op.results)}

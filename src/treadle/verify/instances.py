@@ -6,13 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from treadle.dialects import pipe, tile
 from treadle.dialects.tile_attributes import is_shared
-from treadle.ir.ancestry import ancestors
+from treadle.ir.ancestry import ancestors, operands_of
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import scf
-from treadle.ir.operands import operands_of
 from treadle.verify.program import Program, is_first_axis, pointer_of
-from treadle.verify.scalars import constant_value
-from treadle.verify.value_sources import sources_of
+from treadle.verify.scalars import constant_value, sources_of
 
 _QUOTIENTS = ("arith.divui", "arith.divsi", "arith.floordivsi")
 Instance = tuple[int, int]

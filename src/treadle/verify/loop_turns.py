@@ -4,41 +4,25 @@ Only comparisons that something depends on count; which these are shows when the
 """
 
 from collections.abc import Iterable, Set
+from typing import TYPE_CHECKING
 
 from treadle.ir.core import BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
-from treadle.verify.reasons import Constraint, Reason
+from treadle.verify.classes import Form, combined, of, scaled, shifted
 from treadle.verify.scalars import constant_of, scalar_function
-from treadle.verify.symbols import Form, combined, of, scaled, shifted
 from treadle.verify.trace_state import State, Undecided
-from treadle.verify.turning_points import EXTREMES, LoopFacts, Turn
+from treadle.verify.turning_points import EXTREMES, Choices, LoopFacts, NoTurns, Position, Stretches
 
-Position = tuple[int, Form]
-"""The number of an iteration in the run, and its form."""
-Choices = frozenset[tuple[Operation, int]]
-"""Minima, maxima and selections, and the operand that each is."""
+if TYPE_CHECKING:
+    from treadle.verify.loop_comparisons import Turn
+    from treadle.verify.reasons import Constraint, Reason
+
 _LESS, _GREATER = (2, 3), (4, 5)
 _FROM_ZERO = (2, 5)
 """Of these, the ones that a difference of zero or more decides; else it is one or more."""
 
 
-class Stretches:
-    """`positions`: where stretches begin and end, relative to the start of the loop; `until`: the first turning point that the loop does
-    not reach. `needs`, `shared`: what the class shares where the points are in this order.
-    """
-
-    __slots__ = ("needs", "positions", "shared", "until")
-
-    def __init__(self, positions: list[Position], until: int, needs: list[Reason], shared: list[Constraint]) -> None:
-        self.positions, self.until, self.needs, self.shared = positions, until, needs, shared
-
-    @property
-    def cut(self) -> object:
-        """What decides how the loop is followed."""
-        return self.until, [(at, form.key, form.iterations) for at, form in self.positions]
-
-
-class LoopTurns:
+class LoopTurns(NoTurns):
     """The turning points of one loop. `open`: the comparisons that may be left out where nothing depends on them."""
 
     def __init__(self, state: State, op: scf.ForOp, facts: LoopFacts) -> None:
@@ -139,11 +123,11 @@ class LoopTurns:
         first = self._computed(start, at, known) if start in known else None
         return None if first is None or step is None else first + step * at
 
-    def _value(self, turn: Turn, at: int) -> int:
+    def _value(self, turn: "Turn", at: int) -> int:
         """The value of a form in iteration `at`."""
         return self._at_start(turn, [])[0] + turn.per_iteration * at
 
-    def _at_start(self, turn: Turn, needs: list[Reason]) -> Position:
+    def _at_start(self, turn: "Turn", needs: "list[Reason]") -> Position:
         """The value and the form of a comparison at iteration 0."""
         state, value, form = self.state, turn.constant, Form((), turn.constant)
         for at, factor in self._places[turn]:
@@ -156,18 +140,20 @@ class LoopTurns:
             form = combined(form, of(state.symbols[at], number), factor)
         return value, form
 
-    def _note(self, shared: list[Constraint], form: Form, *, is_zero: bool = False) -> None:
+    def _note(self, shared: "list[Constraint]", form: Form, *, is_zero: bool = False) -> None:
         if form.terms or form.iterations:
+            from treadle.verify.reasons import Constraint
+
             shared.append(Constraint("zero" if is_zero else "not_negative", form, self.op))
 
-    def _same(self, forms: list[Form], shared: list[Constraint]) -> Form:
+    def _same(self, forms: list[Form], shared: "list[Constraint]") -> Form:
         for other in forms[1:]:
             if other.terms or forms[0].terms or other.iterations:
                 self._note(shared, combined(other, forms[0], -1), is_zero=True)
         return forms[0]
 
 
-def _is_above(turn: Turn, value: int) -> bool:
+def _is_above(turn: "Turn", value: int) -> bool:
     """Whether a form of this value has come to its only limit, or not yet fallen below it."""
     (limit,) = turn.limits
     return value >= limit if turn.per_iteration >= 0 else value > -limit

@@ -7,11 +7,9 @@ saved there. And where two runs have the same state and the same nodes left, wha
 
 from collections.abc import Sequence
 
-from treadle.verify.clocks import Agent, Frame, Restore
+from treadle.verify.clocks import Agent, Ended, Frame, Restore
 from treadle.verify.events import LoopNode, Node, RolesNode, Segment, Trace
 
-Ended = tuple[int, int, int, tuple[tuple[int, int, int], ...]]
-"""An execution of a loop that is over: the strand, the frame's place among its frames, the loop's node, what repeated in it."""
 Jump = tuple[int, int, int]
 """A strand, its frame, and by how many iterations it goes on in a round."""
 Frames = tuple[Frame, ...]

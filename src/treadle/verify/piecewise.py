@@ -10,8 +10,7 @@ from treadle.ir.ancestry import ancestors
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import scf
 from treadle.records import Record
-from treadle.verify.linear_forms import Linear, LinearForms, add
-from treadle.verify.scalars import INDEX_BITS, constant_value, is_narrow, width_of
+from treadle.verify.scalars import INDEX_BITS, Linear, LinearForms, add, constant_value, is_narrow, width_of
 
 MAX_PIECES = 8
 MAX_SLACK = 64

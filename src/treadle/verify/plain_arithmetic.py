@@ -10,8 +10,8 @@ from treadle.ir.dialects import arith, builtin, scf
 from treadle.verify.affine_maps import affine_map_of, results_of
 from treadle.verify.findings import Finding, Place
 from treadle.verify.program import Program
+from treadle.verify.reports import Open, Verdict
 from treadle.verify.signs import never_negative
-from treadle.verify.verdict import Open, Verdict
 
 Origins = dict[Operation, Operation]
 """For each operation of the plain kernel the one that it comes of."""

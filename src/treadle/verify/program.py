@@ -4,7 +4,6 @@ Register tiles are tokens here; scalars matter where a slot, a parity, a loop bo
 """
 
 from collections.abc import Iterable, Sequence, Set
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from treadle.dialects import pipe, sync, tile
@@ -12,15 +11,15 @@ from treadle.dialects.agents import roles_of, split_of
 from treadle.dialects.effects import Effect, HasEffects
 from treadle.dialects.global_arrays import pointers_of
 from treadle.dialects.tile_attributes import PointerType, is_shared
+from treadle.ir.ancestry import operands_of
 from treadle.ir.core import Block, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
-from treadle.ir.operands import operands_of
 from treadle.machine import TargetSpec, target_spec
 from treadle.records import Record
 from treadle.verify.idle import idle_operations
 from treadle.verify.regions import Buffer
+from treadle.verify.scalars import sources_of
 from treadle.verify.structure import check_structure
-from treadle.verify.value_sources import sources_of
 
 _DECIDED = (pipe.SlotOp, pipe.PartOp, sync.MbarrierSlotOp, sync.WaitPhaseOp)
 _MAYBE_ELECTED = frozenset(
@@ -74,7 +73,7 @@ class Program:
     `stores`: stores to arrays that are only written are held against one another too. `quiet`: conditionals in which register tiles are
     computed from others and nothing else is done; which way they go is not looked at, for all that they read must be there. They are none
     where `follows_all`. `sums`: arguments that are sums of sizes, which may be larger than an index. `idle`: loops and branches that are
-    not followed (`idle.py`); `loops`, `branches`: those that are.
+    not followed (`idle.py`); `loops`, `branches`: those that are. `names`: of all operations.
     """
 
     def __init__(
@@ -90,18 +89,18 @@ class Program:
         self.spec = spec or target_spec(kernel.target.data)
         self.ops: list[Operation] = list(kernel.body.walk())
         check_structure(kernel, self.spec, self.ops)
+        self.names = {op.name for op in self.ops}
         self.index: dict[Operation, int] = {op: at for at, op in enumerate(self.ops)}
-        self._effects: dict[Operation, tuple[Effect, ...]] = {op: op.effects() for op in self.ops if isinstance(op, HasEffects)}
-        self._by_kind: dict[type[Operation], list[Operation]] = {}
-        by_type: dict[type[Operation], list[Operation]] = {}
+        self._by_type: dict[type[Operation], list[Operation]] = {}
         for op in self.ops:
-            by_type.setdefault(type(op), []).append(op)
-        for made, ops in by_type.items():
-            for kind in made.__mro__:  # a class of ours may stand for one of upstream
-                if issubclass(kind, Operation):
-                    self._by_kind[kind] = self._by_kind.get(kind, []) + ops
-        for found in self._by_kind.values():
-            found.sort(key=self.index.__getitem__)
+            self._by_type.setdefault(type(op), []).append(op)
+        self._by_kind: dict[type[Operation], list[Operation]] = {}
+        accessing = {made for made in self._by_type if HasEffects in made.__mro__}
+        self._effects: dict[Operation, tuple[Effect, ...]] = {
+            op: op.effects()  # type: ignore[attr-defined]
+            for op in self.ops
+            if type(op) in accessing
+        }
         self.queues = {queue.name: queue for queue in self.spec.queues}
         self.queue_names: dict[str, str] = {queue.role: queue.name for queue in self.spec.queues}
         self.local_queue = self.queue_names.get("local", "")
@@ -130,6 +129,10 @@ class Program:
         """What an operation accesses."""
         return self._effects.get(op, ())
 
+    def may_access(self, op: Operation) -> bool:
+        """Whether an operation is of those that say what they access."""
+        return op in self._effects
+
     def queue_name(self, effect: Effect) -> str:
         """The machine's queue that an effect completes in; "" where it is complete in program order, or by a transaction barrier."""
         return self.queue_names.get(effect.queue, "") if effect.queue else ""
@@ -155,7 +158,13 @@ class Program:
 
     def all(self, kind: type[Op]) -> list[Op]:
         """The operations of one class, in order."""
-        return cast("list[Op]", self._by_kind.get(kind, []))
+        found = self._by_kind.get(kind)
+        if found is None:
+            # a class of ours may stand for one of upstream; and `issubclass` of operations looks through all that there are
+            ops = [ops for made, ops in self._by_type.items() if kind in made.__mro__]
+            found = ops[0] if len(ops) == 1 else sorted([op for each in ops for op in each], key=self.index.__getitem__)
+            self._by_kind[kind] = found
+        return cast("list[Op]", found)
 
     # --- agents
 
@@ -164,7 +173,7 @@ class Program:
         team = found[-1].team + 1 if found else 0
         roles = self.all(pipe.RolesOp)
         warps = self.kernel.num_warps.value.data
-        groups = split_of(self.kernel)
+        groups = split_of(self.kernel) if any(op.groups is not None for op in self.all(sync.BarrierOp)) else 1
         for group in range(groups):
             name = "" if groups == 1 else ("leading " if group == 0 else "trailing " if groups == 2 else f"group {group} ")
             strand = Strand(0, name, team, group, warps // groups, group == 0, counts_alone=True, rank=rank)
@@ -175,10 +184,11 @@ class Program:
     def _add_roles(self, found: list[Strand], op: pipe.RolesOp, rank: int) -> None:
         trace = 0
         for role in roles_of(op):
+            warps = role.executing_warps
             for group in range(role.groups):
                 label = f"{role.name} {group} " if role.groups > 1 else f"{role.name} "
                 team = found[-1].team + 1
-                strand = Strand(0, label, team, group, role.executing_warps, True, trace, rank=rank, roles=self.index[op])
+                strand = Strand(0, label, team, group, warps, True, trace, rank=rank, roles=self.index[op])
                 self._add_team(found, strand)
                 trace += 1
 
@@ -195,7 +205,8 @@ class Program:
             name = f"{whole.name}warp {'ab'[at]}" if wanted > 1 else whole.name.strip() or "warp a"
             name = f"workgroup {whole.rank} {name}" if self.cluster > 1 else name
             elected = whole.is_elected and at == 0
-            found.append(replace(whole, number=len(found), name=name, warps=stands_for, is_elected=elected))
+            w = whole
+            found.append(Strand(len(found), name, w.team, w.group, stands_for, elected, w.trace, w.counts_alone, w.rank, w.roles))
 
     # --- memory
 
@@ -269,9 +280,9 @@ class Program:
     def _rings(self) -> "RingCounters | None":
         if not self.all(pipe.RolesOp):
             return None
-        from treadle.verify.ring_counters import Operations, ring_counters  # most kernels have no roles
+        from treadle.verify.ring_counters import ring_counters  # most kernels have no roles
 
-        return ring_counters(Operations(self.ops, self.index, self.buffers))
+        return ring_counters(self)
 
     def decided(self) -> list[SSAValue]:
         """Operands that pick slots, parts, barriers and parities, but for those that counters of rings do."""

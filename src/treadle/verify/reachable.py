@@ -13,7 +13,7 @@ from treadle.ir.dialects import scf
 from treadle.verify.clocks import Restore
 from treadle.verify.engine import Engine
 from treadle.verify.formulas import Formula
-from treadle.verify.geometry import Geometry
+from treadle.verify.memory import Geometry
 from treadle.verify.paths import Inner, Items, NotFollowed, Paths, is_followed
 from treadle.verify.program import Program
 from treadle.verify.trace import Tracer

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 from treadle.ir.core import Operation
-from treadle.verify.symbols import Form
+from treadle.verify.classes import Form
 
 Kind = Literal["sign", "not_negative", "zero", "congruent", "turn"]
 MAX_DEPTH = 40

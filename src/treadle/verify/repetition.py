@@ -18,9 +18,9 @@ comes to another's state with the same nodes left (`moments.py`).
 from collections.abc import Callable, Iterator, Sequence
 
 from treadle.errors import InternalError
-from treadle.verify.clocks import Agent, Frame, Restore
-from treadle.verify.events import LoopNode, Node, Segment, Trace
-from treadle.verify.moments import Ended, Frames, Jump, Moment, have_same_rest, joined
+from treadle.verify.clocks import Agent, Ended, Frame, Restore
+from treadle.verify.events import LoopNode, Node, Trace
+from treadle.verify.moments import Frames, Jump, Moment, have_same_rest, joined
 from treadle.verify.run_states import RunStates, State
 
 Steps = tuple[int, ...]
@@ -34,11 +34,7 @@ MAX_STATES = 4096
 MAX_SAVED = 32
 MAX_ENDS = 4
 """Moments of other runs with one state whose ends are compared."""
-FEW_ROUNDS, MANY_ROUNDS = 2, 8
-FILLED, LONG = 2, 3
-"""Of a loop of fixed length so many rounds of the longest ring are run before states are taken, which compare as long as some iterations
-take; none in one of fewer.
-"""
+MANY_ROUNDS = 8
 MAX_TURNED = 64
 
 
@@ -321,15 +317,11 @@ class Repetitions:
             if isinstance(node, LoopNode):
                 segment = node.segments[frame.segment]
                 rounds, is_open = segment.length / len(segment.iterations), segment.stretch >= 0
-                if rounds > (1 if is_open else FEW_ROUNDS) and (is_open or self._is_filled(frame, segment)):
+                if frame.may_repeat(segment, self._slots):
                     if (is_open and rounds < MANY_ROUNDS) or self._has_loops(frame):
                         return agent.number, depth, frame.loop, frame.left
                     return self._turn if self._row(frame)[1] else (agent.number, depth, frame.loop, frame.left)
         return None
-
-    def _is_filled(self, frame: Frame, segment: Segment) -> bool:
-        """Whether a loop has gone round the longest ring before, so that its states may come back, and goes on for long enough."""
-        return segment.length > LONG * self._slots and frame.number - segment.first >= FILLED * self._slots
 
     def _loops(self, state: int, agents: list[Agent]) -> int:
         """The number of a state with what the loops repeat that each strand is in, and where in it it is; of rows those within a loop."""

@@ -7,7 +7,7 @@ Such a class says of one size what it is modulo 3, 6, 12 and so on in as many wa
 
 from collections.abc import Iterable
 
-from treadle.verify.symbols import Atoms, Form, combined, scaled, shifted
+from treadle.verify.classes import Atoms, Class, Form, combined, scaled, shifted
 
 
 class Residues:
@@ -73,3 +73,18 @@ class Residues:
             return plain
         found = self.atoms.quotient(inner, divisor)
         return found if any(a == atom for a, _ in found.terms) else self.reduced(found)
+
+
+def by_residues(covered: Class) -> Class:
+    """The class with the same members, its constraints in terms of the residues that it fixes."""
+    residues, found = Residues(covered.atoms), Class(covered.atoms)
+    residues.learn_all([Form(*key) for key, rounds in covered.equations if not rounds])
+    for key in covered.inequalities:
+        form = residues.reduced(Form(*key))
+        found.not_negative(form if form.terms or form.constant >= 0 else Form(*key))
+    for key, rounds in covered.equations:
+        form = residues.reduced(Form(*key))
+        found.pumped(form if form.terms or rounds or not form.constant else Form(*key), rounds)
+    for form in residues.definitions():
+        found.zero(form)
+    return found

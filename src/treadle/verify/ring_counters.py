@@ -12,20 +12,33 @@ outside of all loops (the steps of a tile that others read): walks for all that 
 class of a run shares which it is.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from math import lcm
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from treadle.dialects import pipe, sync, tile
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
+from treadle.records import Record
 from treadle.verify.regions import Buffer
-from treadle.verify.ring_slices import RingSlice, Use
-from treadle.verify.ring_values import EXACT, RingValues, Table
+from treadle.verify.ring_values import EXACT, RingSlice, RingValues, Table, Use
 from treadle.verify.ring_walks import Cell, RingWalk
 from treadle.verify.scalars import INDEX_BITS, constant_value, width_of
 
-Op = TypeVar("Op", bound=Operation)
+if TYPE_CHECKING:
+    Op = TypeVar("Op", bound=Operation)
+
+    class Operations(Protocol):
+        """The operations of a kernel. `index`: their numbers, in order; `buffers`: what they allocate."""
+
+        index: dict[Operation, int]
+        buffers: dict[SSAValue, Buffer]
+
+        def all(self, kind: type[Op], /) -> list[Op]:
+            """Those of one class, in order."""
+            ...
+
+
 MAX_COUNTS = 64
 """So many counts are told apart: twice what the slots of all rings come round in."""
 
@@ -53,7 +66,7 @@ class Ring:
         self.at, self.waits = at, waits
 
 
-class Going(NamedTuple):
+class Going(Record):
     """By how much a counter goes on: `by`, and so many `times` a `size` besides."""
 
     counter: int
@@ -91,18 +104,7 @@ class RingCounters:
         return tuple([counter.start for counter in self.counters])
 
 
-class Operations:
-    """The operations of a kernel, in order. `index`: their numbers; `buffers`: what they allocate."""
-
-    def __init__(self, ops: Sequence[Operation], index: Mapping[Operation, int], buffers: Mapping[SSAValue, Buffer]) -> None:
-        self.ops, self.index, self.buffers = ops, index, buffers
-
-    def all(self, kind: type[Op]) -> list[Op]:
-        """Those of one class."""
-        return [op for op in self.ops if isinstance(op, kind)]
-
-
-def ring_counters(program: Operations) -> RingCounters | None:
+def ring_counters(program: "Operations") -> RingCounters | None:
     """The counters of a program's roles; None where there are none.
 
     Not where arrivals hand arrays on: what other workgroups know is no part of states. The rings of a cluster's workgroups are renamed
@@ -124,7 +126,7 @@ def ring_counters(program: Operations) -> RingCounters | None:
     return found
 
 
-def _sizes(program: Operations) -> list[int]:
+def _sizes(program: "Operations") -> list[int]:
     """The numbers of slots that rings have."""
     picked = [op for op in program.all(sync.MbarrierSlotOp) if not _is_fixed(op.index)]
     found = {op.source.owner.slot_count() for op in picked if isinstance(op.source.owner, sync.MbarrierAllocOp)}
@@ -141,7 +143,7 @@ def _is_fixed(value: SSAValue) -> bool:
 # --- what is carried
 
 
-def _walks(program: Operations, roles: pipe.RolesOp, sizes: list[int], count: int) -> Iterator[RingWalk]:
+def _walks(program: "Operations", roles: pipe.RolesOp, sizes: list[int], count: int) -> Iterator[RingWalk]:
     """The walks along all counters of some roles that are ones."""
     for region, role in enumerate(roles.roles):
         place, found = (program.index[roles], region), RingSlice(role.block)
@@ -245,7 +247,7 @@ def _offset(table: Table, slots: int) -> int | None:
     return first if is_round and len(values) % slots == 0 else None
 
 
-def _rings(program: Operations, used: dict[Use, tuple[int, Table]]) -> list[Ring]:
+def _rings(program: "Operations", used: dict[Use, tuple[int, Table]]) -> list[Ring]:
     """What is touched by slots alone that go round with counters."""
     found: list[Ring] = []
     for op in program.all(sync.MbarrierAllocOp):
@@ -304,7 +306,7 @@ def _is_turned_barrier(op: Operation, used: dict[Use, tuple[int, Table]], slots:
     return True
 
 
-def _shares_bytes(program: Operations, op: tile.AllocOp) -> bool:
+def _shares_bytes(program: "Operations", op: tile.AllocOp) -> bool:
     one = program.buffers[op.result]
     return any(
         one is not other

@@ -7,16 +7,14 @@ counter goes on is known no more behind it, but for what that loop hands on.
 
 from collections.abc import Sequence
 
+from treadle.ir.ancestry import operands_of
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import scf
-from treadle.ir.operands import operands_of
-from treadle.verify.ring_slices import RingSlice, Use
-from treadle.verify.ring_values import RingValues, Table, ahead, is_constant
+from treadle.verify.ring_values import PICKING, RingSlice, RingValues, Table, Use, ahead, is_constant
 
 Cell = Table
 Known = dict[SSAValue, Table]
 _MAX_TRIES = 12
-_PICKING = ("pipe.slot", "sync.mbarrier_slot", "sync.wait_phase")
 
 
 class _Dropped(Exception):
@@ -104,7 +102,7 @@ class RingWalk:
                 known, moves = self._branch(op, known)
                 moved |= moves
             elif known:
-                if op.name in _PICKING:
+                if op.name in PICKING:
                     self._note(op, known)
                     continue
                 table = self.values.result(op, known)

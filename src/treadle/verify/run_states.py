@@ -2,12 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from treadle.verify.barriers import Barriers
-from treadle.verify.clocks import Agent, Clock, Components, Record
-from treadle.verify.orders import fence_token, needs_fence
+from treadle.verify.clocks import Agent, Clock, Components, Record, fence_token, needs_fence
 from treadle.verify.program import Program
 from treadle.verify.regions import Region
-from treadle.verify.workgroups import Cluster
+from treadle.verify.workgroups import Barriers, Cluster
 
 if TYPE_CHECKING:
     from treadle.verify.ring_frames import RingFrames

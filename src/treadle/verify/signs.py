@@ -8,8 +8,7 @@ from collections.abc import Callable
 from treadle.ir.core import AffineBinaryOpKind, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
 from treadle.verify.affine_maps import affine_map_of, results_of
-from treadle.verify.scalars import INDEX_BITS, constant_of, constant_value, is_narrow, width_of
-from treadle.verify.value_sources import sources_of
+from treadle.verify.scalars import INDEX_BITS, constant_of, constant_value, is_narrow, sources_of, width_of
 
 _GIVEN = ("tile.program_id", "pipe.group_id", "pipe.cluster_rank")
 _OF_ALL = frozenset(

@@ -6,27 +6,24 @@ alone, they go on by themselves: what repeats there is told without what others 
 
 from collections.abc import Iterable, Sequence
 
-from treadle.verify.clocks import Agent, Frame, vector_of
+from treadle.verify.clocks import Agent, Frame
 from treadle.verify.events import Counted, Event, LoopNode, Node, TurnedEvent
 from treadle.verify.program import Program
+from treadle.verify.strands import FREE, Strands
 
-FREE = ("access", "move", "commit", "wait", "fence")
-"""Events after which a strand goes on whatever others do."""
 ALL = -1
 """What all strands meet at."""
 
 
-class StrandsApart:
-    """The strands of a run, and who of them goes on. What they meet at are bits of a number."""
+class StrandsApart(Strands):
+    """The strands of a run with roles, and who of them goes on. What they meet at are bits of a number."""
 
     def __init__(self, program: Program, nodes: Sequence[Node]) -> None:
-        self.nodes = nodes
-        self._free: dict[tuple[int, int], bool] = {}
+        super().__init__(nodes)
         self._meets: dict[int, int] = {}
         self._bits: dict[object, int] = {}
         self._alloc_of = [at for at, op in enumerate(program.mbarriers.base) for _ in range(op.slot_count())]  # type: ignore[attr-defined]
         self._is_cluster = program.cluster > 1
-        self._counting: dict[tuple[int, int], bool] = {}
         self._stuck: set[int] = set()
         self._group: Sequence[Agent] | None = None
 
@@ -121,63 +118,7 @@ class StrandsApart:
     def _bit(self, what: object) -> int:
         return self._bits.setdefault(what, 1 << len(self._bits))
 
-    # --- stretches in which nobody waits
-
-    def is_counting(self, agent: Agent) -> bool:
-        """Whether a strand begins an iteration of a loop of any length in which counters go on, and nothing else happens."""
-        if agent.is_done or not agent.frames or agent.frames[-1].position or agent.frames[-1].loop < 0:
-            return False
-        frame = agent.frames[-1]
-        found = self._counting.get((frame.loop, frame.segment))
-        if found is None:
-            node = self.nodes[frame.loop]
-            found = isinstance(node, LoopNode) and node.segments[frame.segment].stretch >= 0
-            rows = node.segments[frame.segment].iterations if isinstance(node, LoopNode) else ()
-            found = found and all(isinstance(self.nodes[item], Counted) for row in rows for item in row)
-            self._counting[frame.loop, frame.segment] = found
-        return found
-
-    def counts_for_nothing(self, agent: Agent) -> bool:
-        """Whether a strand ends behind the loop that it is in, with nothing left to do that waits or asks how far a counter is."""
-        outer, *loops = agent.frames[:-1]
-        if any(frame.left > 1 or frame.position < len(frame.items) or not self._is_last(frame) for frame in loops):
-            return False
-        rest = [self.nodes[item] for item in outer.items[outer.position :]]
-        return all(isinstance(node, Event) and node.kind in FREE for node in rest)
-
-    def _is_last(self, frame: Frame) -> bool:
-        node = self.nodes[frame.loop]
-        return isinstance(node, LoopNode) and frame.segment == len(node.segments) - 1
-
     def _is_alone(self, frame: Frame) -> bool:
         """Whether a strand begins an iteration of a stretch that may be longer, and waits for nobody there."""
         node = self.nodes[frame.loop] if frame.loop >= 0 and not frame.position else None
-        return isinstance(node, LoopNode) and node.segments[frame.segment].stretch >= 0 and self._is_free(frame.loop, frame.segment)
-
-    def is_level(self, agent: Agent, leader: Agent) -> bool:
-        """Whether a strand begins the leader's iteration, or a later one, in a stretch where nobody waits: it would run on alone."""
-        if not agent.frames or len(agent.frames) != len(leader.frames) or agent.frames[-1].position:
-            return False
-        pairs = zip(agent.frames, leader.frames, strict=True)
-        if any(one.loop != other.loop for one, other in pairs) or vector_of(agent) < vector_of(leader):
-            return False
-        first, second = leader.frames[-1], agent.frames[-1]
-        return first.segment == second.segment and self._is_free(first.loop, first.segment)
-
-    def _is_free(self, number: int, segment: int) -> bool:
-        """Whether strands go through a segment of a loop without waiting for others."""
-        found = self._free.get((number, segment))
-        if found is None:
-            node = self.nodes[number] if number >= 0 else None
-            rows = node.segments[segment].iterations if isinstance(node, LoopNode) else ()
-            found = isinstance(node, LoopNode) and all(self._goes_on(item) for row in rows for item in row)
-            self._free[number, segment] = found
-        return found
-
-    def _goes_on(self, item: int) -> bool:
-        node = self.nodes[item]
-        if isinstance(node, Event | TurnedEvent):
-            return node.kind in FREE
-        if isinstance(node, LoopNode):
-            return all(self._is_free(item, segment) for segment in range(len(node.segments)))
-        return isinstance(node, Counted)
+        return isinstance(node, LoopNode) and node.segments[frame.segment].stretch >= 0 and self.is_free(frame.loop, frame.segment)

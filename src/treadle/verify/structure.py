@@ -12,12 +12,11 @@ from treadle.dialects.agents import Role, arrivals_at, arriving_warps, role_of, 
 from treadle.dialects.limits import MAX_ARRIVALS, NAMED_BARRIERS
 from treadle.dialects.tile_attributes import is_shared
 from treadle.errors import SCHEDULE_FORM, TreadleError
-from treadle.ir.ancestry import ancestors
-from treadle.ir.core import Operation, SSAValue
+from treadle.ir.ancestry import operands_of
+from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import builtin
 from treadle.ir.locations import location_of
 from treadle.ir.misuse import Misuse
-from treadle.ir.operands import operands_of
 from treadle.machine import TargetSpec
 from treadle.plan import expr
 from treadle.verify.regions import element_bytes
@@ -27,20 +26,56 @@ _MEMORY = (tile.AllocOp, tile.ViewOp, pipe.SlotOp, pipe.PartOp)
 
 def check_structure(kernel: tile.KernelOp, spec: TargetSpec, ops: Sequence[Operation]) -> None:
     """Raises TR416 for the first operation of a kernel (`ops`: all in it, in order) that has no meaning there or no machine to run it."""
+    roles = _Roles(ops)
     for op in (kernel, *ops):
         check = _CHECKS.get(type(op))
         try:
-            if check is not None:
+            if op is kernel:
+                _kernel(kernel, spec, ops)
+            elif type(op) is pipe.RolesOp:
+                _roles(op, spec, roles)
+            elif type(op) is sync.MbarrierAllocOp:
+                _allocation(op, spec, roles)
+            elif check is not None:
                 check(op, spec)
-            _check_operands(op)
+            _check_operands(op, roles)
         except Misuse as misuse:
             raise TreadleError(SCHEDULE_FORM, location_of(op), op=op.name, reason=misuse.reason, fix=misuse.fix) from misuse
+
+
+class _Roles:
+    """Which operations stand in roles, looked up once a block."""
+
+    def __init__(self, ops: Sequence[Operation]) -> None:
+        kinds = {type(op) for op in ops}
+        self.has_any, self.has_barriers = pipe.RolesOp in kinds, sync.BarrierOp in kinds
+        self._around: dict[Block, pipe.RolesOp | None] = {}
+        self._warps: dict[Block, int] = {}
+
+    def around(self, op: Operation) -> pipe.RolesOp | None:
+        """The roles around an operation."""
+        block = op.parent
+        if block is None:
+            return None
+        if block not in self._around:
+            parent = block.parent_op()
+            self._around[block] = parent if parent is None or isinstance(parent, pipe.RolesOp) else self.around(parent)
+        return self._around[block]
+
+    def arriving_warps(self, op: sync.ArriveOp) -> int:
+        """Warps of the agent that executes `op`."""
+        block = op.parent
+        if block is None:
+            return arriving_warps(op)
+        if block not in self._warps:
+            self._warps[block] = arriving_warps(op)
+        return self._warps[block]
 
 
 # --- the kernel
 
 
-def _kernel(op: tile.KernelOp, spec: TargetSpec) -> None:
+def _kernel(op: tile.KernelOp, spec: TargetSpec, ops: Sequence[Operation]) -> None:
     warps, cluster = op.num_warps.value.data, op.cluster_size()
     most = min(spec.max_warps_per_workgroup, spec.max_threads_per_workgroup // spec.subgroup_size)
     if warps > most:
@@ -52,18 +87,19 @@ def _kernel(op: tile.KernelOp, spec: TargetSpec) -> None:
     columns = expr.parse(op.grid_text()[0]).as_int()
     if columns is not None and columns % cluster:
         raise Misuse(f"clusters of {cluster} in a grid of {columns} along its first axis", "make the grid a multiple of the cluster")
-    needed = _shared_bytes(op, spec)
+    needed = _shared_bytes(ops, spec)
     if needed > spec.shared_bytes_per_workgroup:
         text = f"{needed} bytes of shared memory; {spec.name} has {spec.shared_bytes_per_workgroup} for a workgroup"
         raise Misuse(text, "use smaller tiles or fewer slots")
-    if warps % (groups := split_of(op)):
+    is_split = any(type(each) is sync.BarrierOp and each.groups is not None for each in ops)
+    if is_split and warps % (groups := split_of(op)):
         raise Misuse(f"{warps} warps, which sync.barrier splits into {groups} groups", "use a multiple of the groups")
 
 
-def _shared_bytes(kernel: tile.KernelOp, spec: TargetSpec) -> int:
+def _shared_bytes(ops: Sequence[Operation], spec: TargetSpec) -> int:
     """Bytes of the buffers and barriers, as if none had to be aligned."""
     end = free = 0
-    for op in kernel.walk():
+    for op in ops:
         if isinstance(op, tile.AllocOp):
             size = tile.shared_layout_of(op.result).size * element_bytes(tile.memref_type(op.result).element_type)
             if op.byte_offset is None:
@@ -78,7 +114,7 @@ def _shared_bytes(kernel: tile.KernelOp, spec: TargetSpec) -> int:
 # --- roles
 
 
-def _roles(op: pipe.RolesOp, spec: TargetSpec) -> None:
+def _roles(op: pipe.RolesOp, spec: TargetSpec, facts: _Roles) -> None:
     kernel = op.parent_op()
     if not isinstance(kernel, tile.KernelOp):
         raise Misuse("it stands outside a kernel's own block", "move it to the top level of a kernel")
@@ -89,6 +125,8 @@ def _roles(op: pipe.RolesOp, spec: TargetSpec) -> None:
     for role in roles:
         if role.registers:
             _moved_registers(role, spec)
+    if not facts.has_barriers:
+        return
     meeting = [role for role in roles if any(isinstance(inner, sync.BarrierOp) for inner in role.operations())]
     if not meeting:
         return
@@ -134,10 +172,10 @@ def _named_barrier(op: sync.NamedBarrierOp, spec: TargetSpec) -> None:
 # --- transaction barriers
 
 
-def _allocation(op: sync.MbarrierAllocOp, spec: TargetSpec) -> None:
+def _allocation(op: sync.MbarrierAllocOp, spec: TargetSpec, roles: _Roles) -> None:
     if spec.bulk_tensor is None:
         raise Misuse(f"{spec.name} has no transaction barriers", "order the agents by sync.barrier")
-    counts = sorted({arriving_warps(arrive) for arrive in arrivals_at(op)}) or [1]
+    counts = sorted({roles.arriving_warps(arrive) for arrive in arrivals_at(op)}) or [1]
     if any(counts[-1] % count for count in counts):
         text = f"agents of {' and '.join(map(str, counts))} warps arrive at it"
         raise Misuse(text, "let agents arrive whose numbers of warps divide the largest of them")
@@ -186,29 +224,20 @@ def _count_in(op: tile.CountInOp, spec: TargetSpec) -> None:
         raise Misuse("workgroups of clusters arrive together", "let the workgroups of such a kernel be no clusters")
 
 
-def _check_operands(op: Operation) -> None:
+def _check_operands(op: Operation, roles: _Roles) -> None:
+    outer = roles.around(op) if roles.has_any else None
     for value in operands_of(op):
         kind = type(value.type)
         if kind is builtin.MemRefType:
             if not isinstance(value.owner, _MEMORY):
                 fix = "carry the number of a slot instead, and pick it with pipe.slot"
                 raise Misuse("the memory it names is chosen by a branch or carried by a loop", fix)
-        elif kind is builtin.TensorType:
-            _check_tile(op, value)
-
-
-def _check_tile(op: Operation, value: SSAValue) -> None:
-    """A register tile is spread over the warps of a team; others hold it only where it is the same in all of them."""
-    owner = value.owner
-    if not isinstance(owner, Operation) or (outer := _role_around(op)) is None or _role_around(owner) is outer:
-        return
-    if not _is_uniform(value):
-        text = "the register tile is spread over the warps outside the role"
-        raise Misuse(text, "load or compute it in the role, or pass it through a shared buffer")
-
-
-def _role_around(op: Operation) -> pipe.RolesOp | None:
-    return next((around for around in ancestors(op) if isinstance(around, pipe.RolesOp)), None)
+        elif outer is not None and kind is builtin.TensorType:
+            owner = value.owner
+            if isinstance(owner, Operation) and roles.around(owner) is not outer and not _is_uniform(value):
+                # A register tile is spread over the warps of a team; others hold it only where it is the same in all of them.
+                text = "the register tile is spread over the warps outside the role"
+                raise Misuse(text, "load or compute it in the role, or pass it through a shared buffer")
 
 
 def _is_uniform(value: SSAValue) -> bool:
@@ -223,11 +252,8 @@ def _is_uniform(value: SSAValue) -> bool:
 
 
 _CHECKS: dict[type[Operation], Callable[[Any, TargetSpec], None]] = {
-    tile.KernelOp: _kernel,
-    pipe.RolesOp: _roles,
     sync.BarrierOp: _barrier,
     sync.NamedBarrierOp: _named_barrier,
-    sync.MbarrierAllocOp: _allocation,
     sync.CommitOp: _queue,
     sync.WaitOp: _queue,
     sync.FenceOp: _fence,

@@ -14,11 +14,10 @@ from treadle.ir.ancestry import ancestors
 from treadle.ir.core import Block, Operation, SSAValue, Use
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.records import Record
-from treadle.verify.linear_forms import Linear, LinearForms, add
 from treadle.verify.plain_arithmetic import Origins, in_terms_of
 from treadle.verify.program import Program
-from treadle.verify.value_sources import yielded
-from treadle.verify.verdict import Verdict
+from treadle.verify.reports import Verdict
+from treadle.verify.scalars import Linear, LinearForms, add, yielded
 
 LARGEST, LEAST = "arith.maxsi", "arith.minsi"
 EQUAL, LESS = 0, 2

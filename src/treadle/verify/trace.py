@@ -6,27 +6,80 @@ other sizes and workgroups it would be the same (its class).
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 from treadle.dialects import pipe, sync, tile
-from treadle.dialects.effects import HasEffects
+from treadle.dialects.tile_attributes import is_shared
 from treadle.errors import InternalError
+from treadle.ir.ancestry import operands_of
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import scf
-from treadle.ir.operands import operands_of
-from treadle.verify.demand import demands
-from treadle.verify.events import Event, RolesNode, Trace, TurnedEvent
-from treadle.verify.linear_forms import LinearForms
-from treadle.verify.loop_turns import Choices
+from treadle.verify.classes import kept, scaled, shifted
+from treadle.verify.events import Event, RolesNode, Trace
 from treadle.verify.program import Program, is_first_axis
-from treadle.verify.reasons import Reason, all_of
-from treadle.verify.remembered_loops import remembered
-from treadle.verify.symbols import Symbol, kept, scaled, shifted
-from treadle.verify.trace_loops import LoopSteps
+from treadle.verify.scalars import Function, LinearForms, constant_value, known_result, scalar_function, width_of
 from treadle.verify.trace_memory import MemorySteps
-from treadle.verify.trace_scalars import ScalarSteps
 from treadle.verify.trace_state import State, Step, Undecided
-from treadle.verify.turning_points import TurningPoints
+from treadle.verify.turning_points import Choices, TurningPoints
 from treadle.verify.unknowns import Unknowns
+
+if TYPE_CHECKING:
+    from treadle.verify.scalar_forms import ScalarForms
+    from treadle.verify.trace_branches import Moves, Way
+
+
+class ScalarSteps:
+    """Makes the steps of scalar operations."""
+
+    def __init__(self, state: State, points: TurningPoints) -> None:
+        self.state, self.points = state, points
+        self._free = {value for unknown in state.unknowns.all for value in unknown.values}
+        self._made_forms: ScalarForms | None = None
+
+    def of(self, op: Operation) -> list[Step]:
+        """The steps of an operation; none where nothing depends on it."""
+        state, program = self.state, self.state.program
+        if program.deciding.isdisjoint(op.results) or op.results[0] in self._free:
+            return []
+        at = state.place(op.results[0])
+        if op.name == "arith.constant":
+            state.put(at, constant_value(op))
+            return []
+        function = scalar_function(op)
+        if function is None:
+            return [lambda: state.put(at, None)] if width_of(op.results[0].type) else []
+        operands = [state.place(v) for v in operands_of(op)]
+        numbers = self._numbers(op, function, at, operands)
+        if op in self.points.exempt or op in self.points.extremes:
+            return [self._forms().covered(op, numbers, at, operands)]
+        if op.results[0] not in state.unknowns.varies:
+            return [numbers]
+        if op in self.points.silent:
+            return [self._forms().silent(op, numbers, at, operands)]
+        return [self._forms().with_form(op, numbers, at, operands)]
+
+    def _forms(self) -> "ScalarForms":
+        if self._made_forms is None:
+            from treadle.verify.scalar_forms import ScalarForms  # nothing has a form in many kernels
+
+            self._made_forms = ScalarForms(self.state, self.points)
+        return self._made_forms
+
+    def _numbers(self, op: Operation, function: Function, at: int, operands: list[int]) -> Step:
+        """Numbers alone."""
+        env = self.state.env
+
+        def compute() -> None:
+            values = [env[v] for v in operands]
+            if None in values:
+                env[at] = known_result(op, values)  # type: ignore[arg-type]
+                return
+            try:
+                env[at] = function(*values)
+            except ArithmeticError:
+                env[at] = None
+
+        return compute
 
 
 class Tracer:
@@ -37,8 +90,7 @@ class Tracer:
         self.points = TurningPoints(program, LinearForms())
         self.unknowns = Unknowns(program, self.points)
         self.state = State(program, self.unknowns)
-        self._asked = demands(program, self.points)
-        self._less_asked: dict[tuple[frozenset[Operation], Choices], dict[SSAValue, int]] = {}
+        self._asked: dict[tuple[frozenset[Operation], Choices], dict[SSAValue, int]] = {}
         self._scalars = ScalarSteps(self.state, self.points)
         self.memory = MemorySteps(self.state)
         self._control: dict[str, Callable[..., Step]] = {
@@ -48,6 +100,14 @@ class Tracer:
             "pipe.slot": self.memory.slot,
             "pipe.part": self.memory.part,
             "sync.mbarrier_slot": self.memory.mbarrier_slot,
+        }
+        self._given: dict[str, Callable[..., list[Step]]] = {
+            "sync.mbarrier_alloc": self._mbarriers,
+            "tile.alloc": self._buffer,
+            "pipe.group_id": self._group_id,
+            "pipe.cluster_rank": self._cluster_rank,
+            "tile.program_id": self._program_id,
+            "scf.yield": self._yield,
         }
         self._values: tuple[int, ...] = ()
         self._counted = program.rings.steps if program.rings is not None else {}
@@ -96,38 +156,45 @@ class Tracer:
     def _own_steps_of(self, op: Operation) -> list[Step]:
         if (control := self._control.get(op.name)) is not None:
             return [control(op)]
-        if op.name.startswith("arith.") and not any(v in self.program.registers for v in operands_of(op)):
+        if (given := self._given.get(op.name)) is not None:
+            return given(op)
+        registers = self.program.registers
+        uses_tokens = bool(registers) and any(v in registers for v in operands_of(op))
+        if op.name.startswith("arith.") and not uses_tokens:
             return self._scalars.of(op)
-        match op:
-            case sync.MbarrierAllocOp():
-                self.state.env[self.state.place(op.result)] = self.state.references.mbarrier(
-                    self.program.mbarriers.base[op], op.slot_count()
-                )
-                return self.memory.event(op) if self.program.cluster > 1 else []
-            case tile.AllocOp():
-                rank = len(tile.memref_type(op.result).get_shape())
-                self.state.env[self.state.place(op.result)] = self.state.references.buffer(self.program.buffers[op.result], (), (0,) * rank)
-                return []
-            case pipe.GroupIdOp():
-                at = self.state.place(op.result)
-                return [lambda: self.state.put(at, self.state.group)]
-            case pipe.ClusterRankOp():
-                at = self.state.place(op.result)
-                return [lambda: self.state.put(at, self.state.rank)]
-            case tile.ProgramIdOp():
-                return []
-            case scf.YieldOp():
-                return self.memory.event(op) if op in self.program.released else []
-            case _ if op.regions and not isinstance(op, tile.ReduceOp):
-                raise Undecided(op, f"the control flow of {op.name} is not known")
-            case _ if isinstance(op, HasEffects) or any(v in self.program.registers for v in operands_of(op)):
-                return self.memory.event(op) or self._scalars.of(op)
-            case _:
-                return self._scalars.of(op)
+        if op.regions and not isinstance(op, tile.ReduceOp):
+            raise Undecided(op, f"the control flow of {op.name} is not known")
+        return (self.memory.event(op) if uses_tokens or self.program.may_access(op) else []) or self._scalars.of(op)
+
+    # --- what needs no step in a run, or one number
+
+    def _mbarriers(self, op: sync.MbarrierAllocOp) -> list[Step]:
+        found = self.state.references.mbarrier(self.program.mbarriers.base[op], op.slot_count())
+        self.state.env[self.state.place(op.result)] = found
+        return self.memory.event(op) if self.program.cluster > 1 else []
+
+    def _buffer(self, op: tile.AllocOp) -> list[Step]:
+        rank = len(tile.memref_type(op.result).get_shape())
+        self.state.env[self.state.place(op.result)] = self.state.references.buffer(self.program.buffers[op.result], (), (0,) * rank)
+        return []
+
+    def _group_id(self, op: pipe.GroupIdOp) -> list[Step]:
+        at = self.state.place(op.result)
+        return [lambda: self.state.put(at, self.state.group)]
+
+    def _cluster_rank(self, op: pipe.ClusterRankOp) -> list[Step]:
+        at = self.state.place(op.result)
+        return [lambda: self.state.put(at, self.state.rank)]
+
+    def _program_id(self, op: tile.ProgramIdOp) -> list[Step]:
+        return []
+
+    def _yield(self, op: scf.YieldOp) -> list[Step]:
+        return self.memory.event(op) if op in self.program.released else []
 
     # --- control flow
 
-    def _moves(self, op: Operation, key: str, pairs: list[tuple[SSAValue, SSAValue]]) -> tuple[list[tuple[int, int]], int | None]:
+    def _moves(self, op: Operation, key: str, pairs: list[tuple[SSAValue, SSAValue]]) -> "Moves":
         """What a hand-over of values does: pairs of the environment, and the event that moves register tokens."""
         numbers = self.program.registers
         copies = [(self.state.place(to), self.state.place(source)) for to, source in pairs if to in self.program.deciding]
@@ -149,6 +216,8 @@ class Tracer:
             state.out.append(event)
 
     def _loop(self, op: scf.ForOp) -> Step:
+        from treadle.verify.trace_loops import LoopSteps  # there are kernels without
+
         block = op.body.block
         end = block.last_op
         if end is None:
@@ -168,14 +237,18 @@ class Tracer:
         """To which modulus values matter where nothing depends on some comparisons, and some operations are one of their operands; what
         loops end with matters as ever.
         """
-        if not unused and not chosen:
-            return self._asked
-        found = self._less_asked.get((unused, chosen))
-        if found is None:
-            results = [(value, self._asked[value]) for op in self.program.loops for value in op.results if value in self._asked]
-            if chosen:
-                results += self._carried(self._demands(unused, frozenset()))
-            found = self._less_asked[unused, chosen] = demands(self.program, self.points, unused, results, dict(chosen))
+        from treadle.verify.demand import demands
+
+        found = self._asked.get((unused, chosen))
+        if found is not None:
+            return found
+        results: list[tuple[SSAValue, int]] = []
+        if unused or chosen:
+            asked = self._demands(frozenset(), frozenset())
+            results += [(value, asked[value]) for op in self.program.loops for value in op.results if value in asked]
+        if chosen:
+            results += self._carried(self._demands(unused, frozenset()))
+        found = self._asked[unused, chosen] = demands(self.program, self.points, unused, results, dict(chosen))
         return found
 
     def _carried(self, asked: Mapping[SSAValue, int]) -> list[tuple[SSAValue, int]]:
@@ -184,23 +257,12 @@ class Tracer:
         values = [value for op, steps in loops for at, value in enumerate(op.body.block.args[1:]) if at not in steps]
         return [(value, asked[value]) for value in values if value in asked]
 
-    def _quiet(self, op: scf.IfOp) -> Step:
-        """A conditional that computes register tiles alone: it needs what either way reads."""
-        state, index, numbers = self.state, self.program.index[op], self.program.registers
-        uses = tuple(dict.fromkeys(numbers[value] for inner in op.walk() for value in inner.operands if value in numbers))
-
-        def run() -> None:
-            if uses:
-                state.out.append(state.node(index, lambda: Event("access", op, index, uses=uses)))
-
-        return run
-
     def _branch(self, op: scf.IfOp) -> Step:
+        from treadle.verify.trace_branches import BranchSteps  # most kernels have none that matter
+
         if op in self.program.quiet:
-            return self._quiet(op)
-        state, env = self.state, self.state.env
-        condition = state.place(op.cond)
-        ways: list[tuple[list[Step], tuple[list[tuple[int, int]], int | None]]] = []
+            return BranchSteps(self.state, self.memory).quiet(op)
+        ways: list[Way] = []
         for which, region in enumerate(op.regions):
             if region.blocks:
                 end = region.block.last_op
@@ -208,58 +270,7 @@ class Tracer:
                 ways.append((self._block(region.block), self._moves(op, f"way {which}", list(zip(op.results, operands, strict=True)))))
             else:
                 ways.append(([], ([], None)))
-
-        def run() -> None:
-            if env[condition] is None:
-                self._both_ways(op, ways)
-                return
-            steps, moves = ways[0 if state.fix(condition, op) else 1]
-            for step in steps:
-                step()
-            copies, event = moves
-            values = [(env[source], state.symbols[source], state.reasons[source]) for _, source in copies]
-            for (to, _), found in zip(copies, values, strict=True):
-                state.put(to, *found)
-            if event is not None:
-                state.out.append(event)
-
-        return run
-
-    def _both_ways(self, op: scf.IfOp, ways: list[tuple[list[Step], tuple[list[tuple[int, int]], int | None]]]) -> None:
-        """A branch of which nobody knows the way, this time: right where what either way does may or may not have been done."""
-        state, outer = self.state, self.state.out
-        done: list[tuple[int, ...]] = []
-        ends: list[dict[int, tuple[object, object, Reason | None]]] = []
-        events = list[int | None]()
-        for steps, (copies, event) in ways:
-            kept = state.values()
-            state.out = []
-            for step in steps:
-                step()
-            done.append(tuple(state.out))
-            ends.append({to: (state.env[source], _key_of(state.symbols[source]), state.reasons[source]) for to, source in copies})
-            events.append(event)
-            state.restore(kept)
-        state.out = outer
-        for to, (value, form, reason) in ends[0].items():
-            other = ends[1].get(to)
-            is_same = other is not None and other[:2] == (value, form) and form is None
-            state.put(to, value if is_same else None, None, all_of([reason, other[2]]) if is_same and other else None)
-        if done[0] == done[1] and events[0] == events[1]:
-            state.out += [*done[0], *(event for event in events[:1] if event is not None)]
-        elif events[0] is events[1] is None:
-            state.out += [self._perhaps(op, number) for way in done for number in way]
-        else:
-            raise Undecided(op, "its condition is not known before the kernel runs, and its results are those of queued operations")
-
-    def _perhaps(self, op: Operation, number: int) -> int:
-        """The node of an event that may or may not happen."""
-        event = self.state.nodes[number]
-        if isinstance(event, TurnedEvent) and event.at(self.memory.starts).is_plain:
-            return self.memory.perhaps(event)
-        if not isinstance(event, Event) or not event.is_plain:
-            raise Undecided(op, "its condition is not known before the kernel runs, and it holds synchronisation or queued operations")
-        return self.state.node(("perhaps", number), event.perhaps)
+        return BranchSteps(self.state, self.memory).branch(op, ways)
 
     def _roles(self, op: pipe.RolesOp) -> Step:
         index, state = self.program.index[op], self.state
@@ -282,5 +293,63 @@ class Tracer:
         return run
 
 
-def _key_of(symbol: Symbol) -> object:
-    return None if symbol is None else symbol.key
+MAX_REMEMBERED = 4096
+
+
+class _Followed:
+    """What a run of the loop did: nodes, trip counts and the loops of nodes, and the values of its results by their places."""
+
+    __slots__ = ("loop_of", "nodes", "results", "trips")
+
+    def __init__(
+        self, nodes: tuple[int, ...], trips: dict[int, int], loop_of: dict[int, int], results: tuple[tuple[int, object], ...]
+    ) -> None:
+        self.nodes, self.trips, self.loop_of, self.results = nodes, trips, loop_of, results
+
+
+def remembered(state: State, op: scf.ForOp, follow: Step) -> Step:
+    """`follow`, or what it did the last time with the same inputs."""
+    around = list(op.walk())
+    made = {value for each in around[1:] for value in each.results}
+    made |= {value for each in around for region in each.regions for block in region.blocks for value in block.args}
+    if not made.isdisjoint([unknown for each in state.unknowns.all for unknown in each.values]):
+        return follow
+    used = dict.fromkeys([value for each in around for value in operands_of(each) if value not in made and _matters(state, value)])
+    inputs, results = [state.place(value) for value in used], [state.place(value) for value in op.results]
+    known: dict[tuple[object, ...], _Followed] = {}
+
+    def run() -> None:
+        if len(known) > MAX_REMEMBERED or any(state.symbols[at] is not None or state.reasons[at] is not None for at in inputs):
+            follow()
+            return
+        key = (state.group, state.rank, *[state.env[at] for at in inputs])
+        found = known.get(key)
+        if found is None:
+            shared = state.covered.shared
+            found = _followed(state, results, follow)
+            if state.covered.shared == shared and all(state.symbols[at] is None and state.reasons[at] is None for at in results):
+                known[key] = found
+        else:
+            for at, value in found.results:
+                state.put(at, value)
+        state.out += found.nodes
+        state.loop_of |= found.loop_of
+        for loop, count in found.trips.items():
+            state.trips[loop] = max(count, state.trips.get(loop, 0))
+
+    return run
+
+
+def _matters(state: State, value: SSAValue) -> bool:
+    """Whether steps look at a value."""
+    return value in state.program.deciding or is_shared(value.type) or isinstance(value.type, sync.MbarrierType)
+
+
+def _followed(state: State, results: list[int], follow: Step) -> _Followed:
+    kept = state.out, state.trips, state.loop_of
+    state.out, state.trips, state.loop_of = [], {}, {}
+    try:
+        follow()
+        return _Followed(tuple(state.out), state.trips, state.loop_of, tuple([(at, state.env[at]) for at in results]))
+    finally:
+        state.out, state.trips, state.loop_of = kept

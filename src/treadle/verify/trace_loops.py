@@ -10,12 +10,11 @@ from itertools import pairwise
 from treadle.errors import InternalError
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import scf
+from treadle.verify.classes import Form, Symbol, combined, grown, of, scaled, shifted
 from treadle.verify.demand import FULL, reduced
 from treadle.verify.events import LoopNode, Segment, compress
-from treadle.verify.loop_turns import Choices, LoopTurns, Stretches
-from treadle.verify.symbols import Form, Symbol, combined, grown, of, scaled, shifted
 from treadle.verify.trace_state import State, Step, Undecided
-from treadle.verify.turning_points import LoopFacts
+from treadle.verify.turning_points import Choices, LoopFacts, NoTurns, Stretches
 
 MAX_ITERATIONS = 1 << 18
 MAX_BEYOND = 2048  # iterations that a loop is followed beyond its end
@@ -49,7 +48,7 @@ class LoopSteps:
         self.number = state.place(block.args[0])
         self.counters = [(state.place(block.args[at + 1]), state.place(op.iter_args[at]), step) for at, step in facts.steps.items()]
         self.bounds = tuple(state.place(v) for v in (op.lb, op.ub, op.step))
-        self.turns = LoopTurns(state, op, facts)
+        self.turns = NoTurns() if facts.is_even else _turns(state, op, facts)
         self.used = self.turns.open
         self.asked = asked
         matters = asked(frozenset(), frozenset())
@@ -301,6 +300,12 @@ class LoopSteps:
             if symbol is not None and symbol.terms and isinstance(value, int):
                 forms[at] = symbol, value, modulus if modulus != FULL and value >= 0 else 0
         return key, forms
+
+
+def _turns(state: State, op: scf.ForOp, facts: LoopFacts) -> NoTurns:
+    from treadle.verify.loop_turns import LoopTurns  # most loops decide nothing by comparisons
+
+    return LoopTurns(state, op, facts)
 
 
 class _Run:

@@ -7,18 +7,19 @@ from treadle.dialects import pipe, sync, tile
 from treadle.dialects.effects import Effect
 from treadle.dialects.tile_attributes import is_shared
 from treadle.errors import InternalError
+from treadle.ir.ancestry import operands_of
 from treadle.ir.core import IsTerminator, Operation
 from treadle.ir.dialects import builtin
-from treadle.ir.operands import operands_of
-from treadle.verify.decode import KINDS, BufferRef, MbarrierRef, Turned, number_of, queue_of, with_flags
-from treadle.verify.events import Counted, Event, LoopNode, Node, Segment, TurnedEvent
-from treadle.verify.footprints import Footprints
+from treadle.verify.classes import Form, scaled, shifted
+from treadle.verify.decode import KINDS, BufferRef, Footprints, MbarrierRef, Turned, number_of, queue_of, with_flags
+from treadle.verify.events import Counted, Event, Kind, LoopNode, Node, Segment, TurnedEvent
 from treadle.verify.program import pointer_of
-from treadle.verify.symbols import Form, scaled, shifted
 from treadle.verify.trace_state import State, Step, Undecided
 
 if TYPE_CHECKING:
     from treadle.verify.ring_counters import Going
+
+_NO_REGISTERS: tuple[tuple[int, ...], ...] = ((), (), ())
 
 
 class MemorySteps:
@@ -27,6 +28,7 @@ class MemorySteps:
     def __init__(self, state: State) -> None:
         self.state = state
         self._footprints = Footprints(state.program)
+        self._tracked = state.program.tracked_pointers
         rings = state.program.rings
         self._turned = rings.turned if rings is not None else {}
         self.starts = list(rings.starts()) if rings is not None else []
@@ -60,8 +62,9 @@ class MemorySteps:
                     found = self._lifted(env[source], lambda base: picked(base, slots))
                 else:
                     counter, values = self._turned[op, turned + 1]
-                    each = tuple([picked(env[source], (*slots[:turned], value, *slots[turned + 1 :])) for value in values])
-                    found = self.state.references.turned(counter, each)
+                    base = env[source]
+                    of = {value: picked(base, (*slots[:turned], value, *slots[turned + 1 :])) for value in dict.fromkeys(values)}
+                    found = self.state.references.turned(counter, tuple([of[value] for value in values]))
                 known[key] = found
             env[at] = found
 
@@ -205,6 +208,11 @@ class MemorySteps:
         held = (program.held[op],) if op in program.held else ()
         return chained, uses, (*(registers[e.resource] for e in in_flight), *held)
 
+    def _is_ordered(self, effect: Effect) -> bool:
+        """Whether accesses to what an effect is on are held against one another: of a register tile its registers are."""
+        kind = effect.resource.type
+        return not isinstance(kind, builtin.TensorType) and (is_shared(kind) or pointer_of(effect.resource) in self._tracked)
+
     def _parity(self, op: Operation) -> int:
         """Where the parity of a wait stands, -1 for other operations; one that a counter picks stands somewhere of its own."""
         if not isinstance(op, sync.WaitPhaseOp):
@@ -214,14 +222,19 @@ class MemorySteps:
 
     def event(self, op: Operation) -> list[Step]:
         """What orders memory, or accesses what has to be ordered; nothing for other operations."""
-        program, index, env = self.state.program, self.state.program.index[op], self.state.env
-        effects = program.effects(op)
-        chained, uses, defines = self._registers(op, effects)
-        memory = [e for e in effects if not isinstance(e.resource.type, builtin.TensorType)]
-        memory = [e for e in memory if is_shared(e.resource.type) or pointer_of(e.resource) in program.tracked_pointers]
-        kind = KINDS.get(op.name, "access")
-        if kind == "access" and not (uses or defines or memory):
+        program = self.state.program
+        effects, kind = program.effects(op), KINDS.get(op.name, "access")
+        registers = self._registers(op, effects) if program.registers or program.held else _NO_REGISTERS
+        memory = [e for e in effects if self._is_ordered(e)]
+        if kind == "access" and not (registers[1] or registers[2] or memory):
             return []
+        return self._steps_of_event(op, kind, effects, memory, registers)
+
+    def _steps_of_event(
+        self, op: Operation, kind: Kind, effects: Sequence[Effect], memory: list[Effect], registers: tuple[tuple[int, ...], ...]
+    ) -> list[Step]:
+        program, index, env = self.state.program, self.state.program.index[op], self.state.env
+        chained, uses, defines = registers
         if isinstance(op, sync.MbarrierAllocOp):
             return [lambda: self.state.out.append(self.state.node(index, lambda: Event(kind, op, index)))]
         resources = [self.state.place(e.resource) if is_shared(e.resource.type) else -1 for e in memory]

@@ -1,18 +1,20 @@
 """What the steps of a run share: numbers and forms of values, nodes so far, and the class that the run stands for."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from treadle.ir.core import Operation, SSAValue
-from treadle.verify.classes import Class, Key
+from treadle.verify.classes import Atoms, Class, Form, Key, Symbol
 from treadle.verify.decode import References
 from treadle.verify.events import Node
 from treadle.verify.program import Program
-from treadle.verify.reasons import Constraint, Reason
-from treadle.verify.symbols import Atoms, Form, Symbol
 from treadle.verify.unknowns import Unknowns
 
+if TYPE_CHECKING:
+    from treadle.verify.reasons import Constraint, Reason
+
 Step = Callable[[], None]
-Values = tuple[list[object], list[Symbol], list[Reason | None]]
+Values = tuple[list[object], list[Symbol], "list[Reason | None]"]
 NO_LIMIT = 1 << 62
 BELOW_ZERO = "it divides a number below zero"
 _LOOP, _TURN, _EQUATION = 1000, 20, 10
@@ -90,7 +92,7 @@ class State:
             self.nodes.append(make())
         return found
 
-    def put(self, at: int, value: object, symbol: Symbol = None, reason: Reason | None = None) -> None:
+    def put(self, at: int, value: object, symbol: Symbol = None, reason: "Reason | None" = None) -> None:
         """Set a value."""
         self.env[at] = value
         self.symbols[at] = symbol
@@ -133,7 +135,7 @@ class State:
             self.zero(Form(symbol.terms, symbol.constant - value, symbol.iterations), op)
         return value
 
-    def commit(self, reason: Reason | None) -> None:
+    def commit(self, reason: "Reason | None") -> None:
         """Something depends on a value with this reason: the class shares it."""
         if reason is None:
             return
@@ -152,7 +154,7 @@ class State:
                 self.share(constraint)
             work += found.needs
 
-    def _lightest(self, reasons: tuple[Reason, ...], known: dict[Reason, int]) -> Reason:
+    def _lightest(self, reasons: "tuple[Reason, ...]", known: "dict[Reason, int]") -> "Reason":
         best = -1
         lightest = reasons[0]
         for each in reasons:
@@ -163,7 +165,7 @@ class State:
                 best, lightest = weight, each
         return lightest
 
-    def share(self, constraint: Constraint) -> None:
+    def share(self, constraint: "Constraint") -> None:
         """The class has this in common."""
         self.covered.shared += 1
         form, op, value = constraint.form, constraint.op, constraint.value
@@ -182,11 +184,11 @@ class State:
                 if constraint.modulus > 1:
                     self.congruent(form, value, constraint.modulus)
 
-    def _weight(self, reason: Reason, known: dict[Reason, int]) -> int:
+    def _weight(self, reason: "Reason", known: "dict[Reason, int]") -> int:
         """About how much narrower the class becomes by a reason."""
         if reason in known:
             return known[reason]
-        total, work, seen = 0, [reason], set[Reason]()
+        total, work, seen = 0, [reason], set[object]()
         while work:
             found = work.pop()
             if found in seen or found in self._committed:
@@ -197,7 +199,7 @@ class State:
         known[reason] = total
         return total
 
-    def _weight_of(self, constraint: Constraint) -> int:
+    def _weight_of(self, constraint: "Constraint") -> int:
         kind, form = constraint.kind, constraint.form
         if kind == "turn":
             return 0 if constraint.op in self.turned else _TURN

@@ -5,27 +5,23 @@ parities, ..) alone says what an iteration does.
 """
 
 from collections.abc import Iterable
-from math import lcm
+from typing import TYPE_CHECKING
 
 from treadle.dialects import pipe, sync
-from treadle.ir.core import BlockArgument, Operation, SSAValue
-from treadle.ir.dialects import builtin, scf
+from treadle.ir.core import Operation, SSAValue
+from treadle.ir.dialects import scf
 from treadle.records import Record
-from treadle.verify.limits_of_values import most_of
-from treadle.verify.linear_forms import Linear, LinearForms, add
-from treadle.verify.piecewise import Piece, Pieces, difference, pieces
+from treadle.verify.classes import Form
 from treadle.verify.program import Program
-from treadle.verify.scalars import INDEX_BITS, constant_value, width_of
-from treadle.verify.signs import never_negative
-from treadle.verify.value_sources import yielded
+from treadle.verify.scalars import INDEX_BITS, LinearForms, add, loop_around, width_of, yielded
 
-_SIGNED_LAST = 5
-_EQUALITIES = (0, 1)
-_FROM_ZERO = (2, 5, 6, 9)
-"""Comparisons that a difference of zero or more decides: slt, sge, ult, uge. For the other orders it is one or more."""
+if TYPE_CHECKING:
+    from treadle.verify.loop_comparisons import ComparisonsOfLoops, Covered, Placed, Turn
+    from treadle.verify.reasons import Constraint, Reason
+
 EXTREMES = ("arith.minsi", "arith.maxsi")
 UNSIGNED_DIVISIONS = ("arith.remui", "arith.divui", "arith.shrui")
-MAX_PLACES = 16
+_TURNING = frozenset(("arith.cmpi", *EXTREMES, *UNSIGNED_DIVISIONS))
 _CHAIN = frozenset(
     f"arith.{name}"
     for name in (
@@ -35,50 +31,10 @@ _CHAIN = frozenset(
 )
 
 
-class Turn(Record):
-    """A form that decides something in a loop.
-
-    `per_iteration`: how much it grows. `rest`: values with factors, and a constant, that make up the form of iteration 0. `limits`: where
-    it turns: from a limit on upwards where it grows, from minus a limit on downwards where it falls; one that does neither is on one side.
-    """
-
-    per_iteration: int
-    rest: tuple[tuple[SSAValue, int], ...]
-    constant: int
-    limits: tuple[int, ...]
-
-    def places(self, count: int) -> tuple[int, ...]:
-        """The values of the form of iteration 0 from which on it turns an iteration earlier, or later, of so many."""
-        each = self.per_iteration
-        if not each:
-            return self.limits
-        firsts = [limit if each > 0 else 1 - limit for limit in self.limits]
-        return tuple(sorted({first - each * at for first in firsts for at in range(count)}))
-
-
-class Covered(Record):
-    """A comparison that turning points cover: they, the `residues` (values, with the modulus to which they matter) and the truth values
-    of selections decide it.
-    """
-
-    turns: tuple[Turn, ...]
-    residues: tuple[tuple[SSAValue, int], ...]
-    conditions: tuple[SSAValue, ...]
-
-    @property
-    def only_limit(self) -> int | None:
-        """The limit of the one form that decides; None where there are more, or something else decides, too."""
-        if self.residues or self.conditions or len(self.turns) != 1 or len(self.turns[0].limits) != 1:
-            return None
-        return self.turns[0].limits[0]
-
-
-class Placed(Record):
-    """A turning point of a loop of at most `count` iterations whose place `around`, the loop around it, decides, which turns at `turn`."""
-
-    around: scf.ForOp
-    turn: Turn
-    count: int
+Position = tuple[int, Form]
+"""The number of an iteration in the run, and its form."""
+Choices = frozenset[tuple[Operation, int]]
+"""Minima, maxima and selections, and the operand that each is."""
 
 
 class LoopFacts(Record):
@@ -89,22 +45,60 @@ class LoopFacts(Record):
     """
 
     steps: dict[int, int]
-    covered: dict[Operation, Covered]
-    signs: tuple[Turn, ...] = ()
-    placed: frozenset[Turn] = frozenset()
-    inside: tuple[tuple[Operation, Turn, Placed], ...] = ()
+    covered: dict[Operation, "Covered"]
+    signs: "tuple[Turn, ...]" = ()
+    placed: "frozenset[Turn]" = frozenset()
+    inside: "tuple[tuple[Operation, Turn, Placed], ...]" = ()
 
-    def turns(self, comparisons: Iterable[Operation]) -> tuple[Turn, ...]:
+    @property
+    def is_even(self) -> bool:
+        """Whether it turns nowhere."""
+        return not (self.covered or self.signs or self.inside)
+
+    def turns(self, comparisons: Iterable[Operation]) -> "tuple[Turn, ...]":
         """The turning points of some of them."""
         return tuple(dict.fromkeys(turn for op in comparisons for turn in self.covered[op].turns))
+
+
+class Stretches:
+    """`positions`: where stretches begin and end, relative to the start of the loop; `until`: the first turning point that the loop does
+    not reach. `needs`, `shared`: what the class shares where the points are in this order.
+    """
+
+    __slots__ = ("needs", "positions", "shared", "until")
+
+    def __init__(self, positions: list[Position], until: int, needs: "list[Reason]", shared: "list[Constraint]") -> None:
+        self.positions, self.until, self.needs, self.shared = positions, until, needs, shared
+
+    @property
+    def cut(self) -> object:
+        """What decides how the loop is followed."""
+        return self.until, [(at, form.key, form.iterations) for at, form in self.positions]
+
+
+class NoTurns:
+    """The turning points of a loop that has none. `open`: the comparisons that may be left out where nothing depends on them."""
+
+    open: frozenset[Operation] = frozenset()
+
+    def known(self, comparisons: Iterable[Operation]) -> frozenset[Operation]:
+        """Those of which it is known where they turn."""
+        return frozenset()
+
+    def stretches(self, used: frozenset[Operation], count: int, length: Form, until: int) -> Stretches:
+        """The stretches of an execution of `count` iterations in which something depends on `used`; `until` at the latest."""
+        return Stretches([(0, Form((), 0)), (count, length)], until, [], [])
+
+    def choices(self, used: frozenset[Operation], at: int) -> Choices:
+        """Which operand is chosen throughout the stretch that begins with iteration `at`, where one turning point decides it."""
+        return frozenset()
 
 
 class TurningPoints:
     """The loops of a program.
 
     `exempt`: comparisons that turning points cover, `extremes`: minima and maxima that they cover and more than comparisons is made of.
-    `silent`: arithmetic of such comparisons alone. `measured`: what of it residues are taken of, and what that is made of. `of_one_sign`:
-    unsigned divisions by constants whose operand keeps its sign between turning points.
+    `silent`: arithmetic of such comparisons alone. `measured`: what of it residues are taken of, and what that is made of.
     """
 
     def __init__(self, program: Program, forms: LinearForms) -> None:
@@ -113,30 +107,47 @@ class TurningPoints:
         self.silent: set[Operation] = set()
         self.measured: set[Operation] = set()
         self.extremes: dict[Operation, Covered] = {}
-        self.of_one_sign: set[Operation] = set()
+        self._of_one_sign: set[Operation] = set()
         self._loops: dict[Operation, LoopFacts] = {}
-        self._home: dict[SSAValue, scf.ForOp] = {}
         self._steps: dict[scf.ForOp, dict[int, int]] = {op: self._counters(op) for op in program.all(scf.ForOp)}
-        covered: dict[Operation, dict[Operation, Covered]] = {op: {} for op in self._steps}
+        turning: list[Operation] = []
+        if self._steps and not _TURNING.isdisjoint(program.names):
+            turning = [
+                op for op in program.ops if op.name in _TURNING and op.results[0] in program.deciding and loop_around(op) is not None
+            ]
+        if turning:
+            self._add_comparisons(turning)
+            return
+        if self._steps:
+            self._add_silent()
+        for loop, steps in self._steps.items():
+            self._loops[loop] = LoopFacts(steps, {})
+
+    def _add_comparisons(self, turning: list[Operation]) -> None:
+        """What turns in loops, given what may."""
+        from treadle.verify.loop_comparisons import ComparisonsOfLoops  # many kernels decide nothing in their loops
+
+        home: dict[SSAValue, scf.ForOp] = {}
         for loop, steps in self._steps.items():
             block = loop.body.block
-            self._home[block.args[0]] = loop
-            self._home |= {block.args[at + 1]: loop for at in steps}
-        for op in program.ops:
-            if op.name == "arith.cmpi" and op.results[0] in program.deciding and (found := self._turns(op)):
-                loop, made = found
-                self.exempt[op] = covered[loop][op] = made
+            home[block.args[0]] = loop
+            home |= {block.args[at + 1]: loop for at in steps}
+        found = ComparisonsOfLoops(self.forms, self._steps, home)
+        covered: dict[Operation, dict[Operation, Covered]] = {op: {} for op in self._steps}
+        for op in turning:
+            if op.name == "arith.cmpi" and (made := found.covered(op)):
+                self.exempt[op] = covered[made[0]][op] = made[1]
         self._add_silent()
         self._add_measured()
-        for op in program.ops:
-            if op.name in EXTREMES and op not in self.silent and op.results[0] in program.deciding and (found := self._turns(op)):
-                self.extremes[op] = covered[found[0]][op] = found[1]
-        signs, placed = self._add_signs(), self._placed(covered)
+        for op in turning:
+            if op.name in EXTREMES and op not in self.silent and (made := found.covered(op)):
+                self.extremes[op] = covered[made[0]][op] = made[1]
+        signs, placed = self._signs(found, turning), found.placed(covered)
         inside: dict[Operation, list[tuple[Operation, Turn, Placed]]] = {}
-        for (inner, turn), found in placed.items():
-            signs.setdefault(found.around, {})[found.turn] = None
+        for (inner, turn), where in placed.items():
+            signs.setdefault(where.around, {})[where.turn] = None
             deciding = [op for op, each in covered[inner].items() if each.only_limit is not None and each.turns == (turn,)]
-            inside.setdefault(found.around, []).extend((op, turn, found) for op in deciding)
+            inside.setdefault(where.around, []).extend((op, turn, where) for op in deciding)
         for loop, steps in self._steps.items():
             own = frozenset(turn for inner, turn in placed if inner is loop)
             self._loops[loop] = LoopFacts(steps, covered[loop], tuple(signs.get(loop, ())), own, tuple(inside.get(loop, ())))
@@ -144,6 +155,14 @@ class TurningPoints:
     def of(self, loop: Operation) -> LoopFacts:
         """The facts of a loop."""
         return self._loops[loop]
+
+    def is_of_one_sign(self, op: Operation) -> bool:
+        """Whether the operand of an unsigned division by a constant keeps its sign between turning points."""
+        if op in self._of_one_sign or loop_around(op) is not None or op.results[0] not in self.program.deciding:
+            return op in self._of_one_sign
+        from treadle.verify.signs import never_negative
+
+        return never_negative(op.operands[0])
 
     def _counters(self, loop: scf.ForOp) -> dict[int, int]:
         """Carried values that each iteration changes by the same constant."""
@@ -163,58 +182,10 @@ class TurningPoints:
         is_next = add(self.forms.of(end), self.forms.of(number), -1) == step
         return not step[0] and is_next and self.forms.of(loop.iter_args[at]) == self.forms.of(loop.lb)
 
-    def _turns(self, op: Operation) -> tuple[scf.ForOp, Covered] | None:
-        predicate = op.properties.get("predicate")
-        which = int(predicate.value.data) if isinstance(predicate, builtin.IntegerAttr) else 0
-        left, right = op.operands
-        decides = (0, 1) if which in _EQUALITIES and op.name == "arith.cmpi" else (0,) if which in _FROM_ZERO else (1,)
-        compared: list[tuple[Pieces | None, tuple[int, ...]]] = [(difference(self.forms, left, right), decides)]
-        if which > _SIGNED_LAST:  # numbers below zero are large ones then
-            compared += [(pieces(self.forms, left), (0,)), (pieces(self.forms, right), (0,))]
-        wanted: list[tuple[Piece, tuple[int, ...]]] = []
-        residues: dict[SSAValue, int] = {}
-        conditions: dict[SSAValue, None] = {}
-        for found, limits in compared:
-            if found is None or not self._collect(found, limits, wanted, residues, conditions):
-                return None
-        is_constant = all(not piece.form[0] for piece, _ in wanted)
-        loop = _loop_around(op)
-        if loop is not None and not is_constant:
-            home = self._innermost_of(piece for piece, _ in wanted)
-            is_told_apart = home is None and all(self._in_no_loop(value) for value in op.operands)
-            loop = None if is_told_apart else home or loop  # what is made of loop numbers that cancel is on one side
-        if loop is None:
-            return None
-        if is_constant:
-            return loop, Covered((), tuple(residues.items()), tuple(conditions))
-        turns = [self._turn(loop, piece, limits) for piece, limits in wanted]
-        if any(turn is None for turn in turns):
-            return None
-        return loop, Covered(tuple(dict.fromkeys(turn for turn in turns if turn is not None)), tuple(residues.items()), tuple(conditions))
-
-    def _collect(
-        self,
-        found: Pieces,
-        limits: tuple[int, ...],
-        wanted: list[tuple[Piece, tuple[int, ...]]],
-        residues: dict[SSAValue, int],
-        conditions: dict[SSAValue, None],
-    ) -> bool:
-        """The pieces that decide about a value, those of which it takes residues, too: they must stay zero or more."""
-        conditions |= dict.fromkeys(found.conditions)
-        wanted += [(piece, limits) for piece in found.all] + [(piece, (1,)) for piece in found.pivots]
-        for value, modulus in found.residues:
-            inner = pieces(self.forms, value)
-            if inner is None:
-                return False
-            residues[value] = lcm(residues.get(value, 1), modulus)
-            wanted += [(piece, (0,)) for piece in inner.all]
-        return True
-
     def _add_silent(self) -> None:
         """Arithmetic in loops of which nothing but such comparisons is made."""
         for op in reversed(self.program.ops):
-            if op.name in _CHAIN and op.results[0] in self.program.deciding and _loop_around(op) is not None:
+            if op.name in _CHAIN and op.results[0] in self.program.deciding and loop_around(op) is not None:
                 users = [use.operation for use in op.results[0].uses]
                 if users and all(user in self.exempt or user in self.silent or self._is_idle(user) for user in users):
                     self.silent.add(op)
@@ -228,119 +199,22 @@ class TurningPoints:
                 self.measured.add(op)
                 work += op.operands
 
-    def _add_signs(self) -> dict[scf.ForOp, dict[Turn, None]]:
+    def _signs(self, comparisons: "ComparisonsOfLoops", turning: list[Operation]) -> "dict[scf.ForOp, dict[Turn, None]]":
         """Unsigned divisions that repeat with their operand, and where those of a loop change their sign."""
         found: dict[scf.ForOp, dict[Turn, None]] = {}
-        for op in self.program.ops:
-            if op.name not in UNSIGNED_DIVISIONS or op.results[0] not in self.program.deciding:
+        for op in turning:
+            if op.name not in UNSIGNED_DIVISIONS:
                 continue
-            if op in self.silent or never_negative(op.operands[0]):
-                self.of_one_sign.add(op)
-            elif (turns := self._sign_turns(op.operands[0])) is not None:
-                self.of_one_sign.add(op)
-                found.setdefault(turns[0], {}).update(dict.fromkeys(turns[1]))
+            if op in self.silent:
+                self._of_one_sign.add(op)
+            elif (turns := comparisons.changes_of_sign(op)) is not None:
+                self._of_one_sign.add(op)
+                for loop, each in turns.items():
+                    found.setdefault(loop, {}).update(each)
         return found
-
-    def _placed(self, covered: dict[Operation, dict[Operation, Covered]]) -> dict[tuple[Operation, Turn], Placed]:
-        """Turning points of loops of few iterations, whose places a loop around decides."""
-        found: dict[tuple[Operation, Turn], Placed] = {}
-        for loop in self._steps:
-            count = self._most_iterations(loop)
-            if not 0 < count <= MAX_PLACES:
-                continue
-            for turn in dict.fromkeys(turn for each in covered[loop].values() for turn in each.turns):
-                form: Linear = ((), turn.constant)
-                for value, factor in turn.rest:
-                    form = add(form, self.forms.of(value), factor)
-                around, limits = self._innermost(form), turn.places(count)
-                made = self._turn(around, Piece(form), limits) if around is not None else None
-                if around is not None and made is not None:
-                    found[loop, turn] = Placed(around, made, count)
-        return found
-
-    def _most_iterations(self, loop: scf.ForOp) -> int:
-        """How many iterations a loop has at most, of any of its executions; 0 where that is not known."""
-        span, step = add(self.forms.of(loop.ub), self.forms.of(loop.lb), -1), self.forms.of(loop.step)
-        if step[0] or not step[1] > 0:
-            return 0
-        last, first = most_of(loop.ub), self.forms.of(loop.lb)
-        most = span[1] if not span[0] else last - first[1] if last is not None and not first[0] else 0
-        return max(0, -(-most // step[1]))
-
-    def _sign_turns(self, value: SSAValue) -> tuple[scf.ForOp, list[Turn]] | None:
-        made = pieces(self.forms, value)
-        loop = None if made is None or made.residues else self._innermost_of([*made.all, *made.pivots])
-        if made is None or loop is None:
-            return None
-        turns = [self._turn(loop, piece, (0,)) for piece in made.all] + [self._turn(loop, piece, (1,)) for piece in made.pivots]
-        known = [turn for turn in turns if turn is not None]
-        return (loop, known) if len(known) == len(turns) else None
-
-    def _in_no_loop(self, value: SSAValue) -> bool:
-        found = pieces(self.forms, value)
-        return found is not None and self._innermost_of(found.all) is None
-
-    def _innermost_of(self, made: Iterable[Piece]) -> scf.ForOp | None:
-        loops = [loop for piece in made if (loop := self._innermost(piece.form)) is not None]
-        return max(loops, key=_depth, default=None)
 
     def _is_idle(self, op: Operation) -> bool:
         """Whether nothing depends on an operation's results, nor on itself."""
         decides = isinstance(op, scf.ForOp | scf.IfOp | scf.YieldOp | pipe.SlotOp | pipe.PartOp | sync.MbarrierSlotOp | sync.WaitPhaseOp)
         decides = decides and op not in self.program.quiet and op not in self.program.idle
         return not decides and not any(result in self.program.deciding for result in op.results)
-
-    def _innermost(self, form: Linear) -> scf.ForOp | None:
-        loops = [self._home[value] for atom, _ in form[0] if (value := self.forms.value_of(atom)) in self._home]
-        return max(loops, key=_depth, default=None)
-
-    def _turn(self, loop: scf.ForOp, piece: Piece, limits: tuple[int, ...]) -> Turn | None:
-        """Where a piece comes to a limit, or falls below it: `form + r` with every r that it may have, or a quotient."""
-        grows, rest = 0, list[tuple[SSAValue, int]]()
-        step = loop.step.owner
-        for atom, factor in piece.form[0]:
-            value = self.forms.value_of(atom)
-            if self._home.get(value) is not loop:
-                if not _is_outside(value, loop):
-                    return None
-                rest.append((value, factor))
-            elif isinstance(value, BlockArgument) and value.index:
-                grows += factor * self._steps[loop][value.index - 1]
-                rest.append((loop.iter_args[value.index - 1], factor))
-            else:
-                known = constant_value(step) if isinstance(step, Operation) and step.name == "arith.constant" else None
-                if known is None:
-                    return None
-                grows += factor * known
-                rest.append((loop.lb, factor))
-        sign = -1 if grows < 0 else 1
-        limits = limits if grows >= 0 else tuple(1 - limit for limit in limits)  # below 0: at -1 or less
-        if piece.source is not None:  # floor(f / d) <= -limit where f <= -d * limit + d - 1
-            reached = {piece.divisor * limit + (1 - piece.divisor if grows < 0 else 0) for limit in limits}
-            return Turn(grows, tuple(rest), piece.form[1], tuple(sorted(reached)))
-        reached = {piece.divisor * limit - sign * r for limit in limits for r in range(piece.low, piece.high + 1)}
-        return Turn(grows, tuple(rest), piece.form[1], tuple(sorted(reached)))
-
-
-def _depth(loop: Operation) -> int:
-    depth, parent = 0, loop.parent_op()
-    while parent is not None:
-        depth, parent = depth + 1, parent.parent_op()
-    return depth
-
-
-def _is_outside(value: SSAValue, loop: Operation) -> bool:
-    """Whether a value is there before the loop begins."""
-    at = value.block.parent_op() if isinstance(value, BlockArgument) else value.owner
-    while isinstance(at, Operation):
-        if at is loop:
-            return False
-        at = at.parent_op()
-    return True
-
-
-def _loop_around(op: Operation) -> scf.ForOp | None:
-    parent = op.parent_op()
-    while parent is not None and not isinstance(parent, scf.ForOp):
-        parent = parent.parent_op()
-    return parent

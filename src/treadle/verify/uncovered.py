@@ -120,7 +120,9 @@ class UncoveredSet:
         """Leave out the members of a class."""
         rows, quotients, columns = covered.size()
         if quotients > FEW_QUOTIENTS:
-            covered = covered.by_residues()
+            from treadle.verify.residues import by_residues
+
+            covered = by_residues(covered)
             rows, quotients, columns = covered.size()
         self.cost += rows * columns**3 // ROWS_TIMES_CUBED_COLUMNS
         if columns > MAX_COLUMNS:

@@ -8,16 +8,13 @@ from collections.abc import Iterator
 
 from treadle.dialects import tile
 from treadle.ir.core import Operation, SSAValue
-from treadle.ir.dialects import builtin, scf
-from treadle.plan.expr import Atom, Expr
+from treadle.ir.dialects import builtin
+from treadle.plan.expr import Expr
 from treadle.plan.expr import parse as parse_expr
 from treadle.records import Record
-from treadle.verify.instances import instances_of
-from treadle.verify.linear_forms import LinearForms
 from treadle.verify.program import Program, is_first_axis
-from treadle.verify.scalars import constant_value, is_narrow, scalar_function, width_of
+from treadle.verify.scalars import LinearForms, constant_value, is_narrow, loop_around, scalar_function, sources_of, width_of
 from treadle.verify.turning_points import TurningPoints
-from treadle.verify.value_sources import sources_of
 
 MAX_WORKGROUPS = (1 << 31) - 1
 MAX_LISTED = 4096
@@ -46,23 +43,35 @@ class Unknown(Record):
         """Whether its values are it in a group of a workgroup (-1: outside roles)."""
         return self.rank in (-1, rank) and self.group == group
 
+    @property
+    def axis(self) -> int | None:
+        """The axis of the grid that it is the workgroup's id along; None of others."""
+        owner = self.values[0].owner
+        return owner.axis.value.data if isinstance(owner, tile.ProgramIdOp) else None
+
 
 class Unknowns:
-    """The unknowns of a program, in order. `varies`: values that depend on them, or on a loop whose length does."""
+    """The unknowns of a program, in order. `varies`: values that depend on them, or on a loop whose length does.
+
+    `largest_index`: no index is larger.
+    """
 
     def __init__(self, program: Program, points: TurningPoints) -> None:
         self.program = program
-        self._largest_index = (1 << program.kernel.index_width() - 1) - 1
+        self.largest_index = (1 << program.kernel.index_width() - 1) - 1
         self.all: list[Unknown] = [self._given(value) for value in program.unknowns]
-        loaded = [op.results[0] for op in self._scalars() if _is_loaded(op)]
+        self._scalars = list(self._deciding_scalars())
+        loaded = [op.results[0] for op in self._scalars if _is_loaded(op)]
         self.varies = self._closure([*(value for unknown in self.all for value in unknown.values), *loaded], points)
         self._add_free()
 
-    def _scalars(self) -> Iterator[Operation]:
+    def _deciding_scalars(self) -> Iterator[Operation]:
         """Operations outside loops whose result decides something."""
+        deciding = self.program.deciding
         for op in self.program.ops:
-            if len(op.results) == 1 and not op.regions and op.results[0] in self.program.deciding and width_of(op.results[0].type):
-                if not _in_loop(op):
+            results = op.results
+            if len(results) == 1 and not op.regions and not deciding.isdisjoint(results) and width_of(results[0].type):
+                if loop_around(op) is None:
                     yield op
 
     def _closure(self, seeds: list[SSAValue], points: TurningPoints) -> set[SSAValue]:
@@ -90,7 +99,7 @@ class Unknowns:
             width = width_of(value.type)
             is_size = isinstance(value.type, builtin.IndexType)
             low = 0 if is_size or width == 1 else -(1 << width - 1)
-            high = MAX_SUM if value in program.sums else self._largest_index if is_size else 1 if width == 1 else (1 << width - 1) - 1
+            high = MAX_SUM if value in program.sums else self.largest_index if is_size else 1 if width == 1 else (1 << width - 1) - 1
             return Unknown(values, program.name_of(value), low, high)
         axis = value.owner.axis.value.data
         factor = program.cluster if is_first_axis(value) else 1
@@ -101,14 +110,18 @@ class Unknowns:
     def _add_free(self) -> None:
         forms = LinearForms(structural=True, written=self.program.written)
         found: dict[object, list[SSAValue]] = {}
-        for op in self._scalars():
+        for op in self._scalars:
             if _is_loaded(op) or self._is_product(op):
                 found.setdefault(forms.of(op.results[0]), []).append(op.results[0])
+        if not found:
+            return
+        from treadle.verify.instances import instances_of  # most kernels compute with sizes and workgroup ids alone
+
         for values in found.values():
             op = values[0].owner
             width = width_of(values[0].type, op if isinstance(op, Operation) else None)
             low = 0 if width == 1 or self._is_positive(values[0]) else -(1 << width - 1)
-            high = self._largest_index if isinstance(values[0].type, builtin.IndexType) else 1 if width == 1 else (1 << width - 1) - 1
+            high = self.largest_index if isinstance(values[0].type, builtin.IndexType) else 1 if width == 1 else (1 << width - 1) - 1
             computes = op if isinstance(op, Operation) and not _is_loaded(op) else None
             for rank, group in instances_of(self.program, values):
                 self.all.append(Unknown(tuple(values), self.program.name_of(values[0]), low, high, 1, computes, rank, group))
@@ -136,11 +149,7 @@ class Unknowns:
         names = ("addi", "muli", "divui", "divsi", "remui", "ceildivui", "ceildivsi", "floordivsi", "minsi", "index_cast")
         return owner.name in {"arith." + name for name in names} and all(self._is_positive(v) for v in owner.operands)
 
-    # --- their domain
-
-    def names(self) -> list[str]:
-        """A name for each in the notation of integer sets."""
-        return [f"u{at}" for at in range(len(self.all))]
+    # --- their values
 
     def listed(self) -> list[tuple[int, ...]] | None:
         """All values that they have together, where these are few: workgroup ids of a grid that is known."""
@@ -160,112 +169,16 @@ class Unknowns:
         return points
 
     def _grid_limit(self, unknown: Unknown) -> int | None:
-        axis = self._axis(unknown)
-        value = None if axis is None else self._grid()[axis].as_int()
+        axis = unknown.axis
+        value = None if axis is None else self.grid()[axis].as_int()
         return None if value is None else value // unknown.factor
 
-    @staticmethod
-    def _axis(unknown: Unknown) -> int | None:
-        owner = unknown.values[0].owner
-        return owner.axis.value.data if isinstance(owner, tile.ProgramIdOp) else None
-
-    def _grid(self) -> list[Expr]:
+    def grid(self) -> list[Expr]:
         """How many workgroups there are along each axis."""
         return [parse_expr(text.data) for text in self.program.kernel.grid.data if isinstance(text, builtin.StringAttr)]
-
-    def domain(self) -> str:
-        """The values that they may have together, as a condition in the notation of integer sets."""
-        names = self.names()
-        parts = [f"{u.low} <= {name} <= {u.high}" for name, u in zip(names, self.all, strict=True)]
-        symbols, extra = self._symbols(), dict[str, str]()
-        ids = {self._axis(unknown): at for at, unknown in enumerate(self.all)}
-        for axis, extent in enumerate(self._grid()):
-            at = ids.get(axis)
-            text = _text(extent, symbols, extra)
-            if text is None:
-                parts += [f"{known} >= 1" for factor in _factors(extent) if (known := _text(factor, symbols, extra)) is not None]
-            elif at is None:
-                parts.append(f"{text} >= 1")
-            else:
-                parts.append(f"{self.all[at].factor} * {names[at]} + {self.all[at].factor} <= {text}")
-        if not extra:
-            return " and ".join(parts)
-        parts += [f"0 <= {name} <= {self._largest_index}" for name in extra.values()]
-        return f"(exists {', '.join(extra.values())} : {' and '.join(parts)})"
-
-    def _symbols(self) -> dict[str, str]:
-        kernel = self.program.kernel
-        known = {value: name for unknown, name in zip(self.all, self.names(), strict=True) for value in unknown.values}
-        arguments = kernel.body.block.args
-        symbols = [symbol.data for symbol in kernel.symbols.data if isinstance(symbol, builtin.StringAttr)]
-        return {
-            symbol: known[argument]
-            for symbol, argument in zip(symbols, arguments[len(arguments) - len(symbols) :], strict=True)
-            if argument in known
-        }
 
 
 def _is_loaded(op: Operation) -> bool:
     """Whether nothing is known about a result: it is no arithmetic that the checker can do."""
     is_given = isinstance(op, tile.ProgramIdOp) or op.name.startswith(("pipe.", "sync."))
     return not is_given and op.name != "arith.constant" and scalar_function(op) is None
-
-
-def _factors(extent: Expr) -> list[Expr]:
-    """The factors of a product, each of which is one or more where the product is: two that may be below zero need not be."""
-    if len(extent.terms) != 1 or extent.terms[0][1] <= 0:
-        return []
-    factors = [Expr({(atom,): 1}) for atom in extent.terms[0][0]]
-    sure = [factor for factor in factors if _is_never_negative(factor)]
-    return factors if len(sure) + 1 >= len(factors) else sure
-
-
-def _is_never_negative(expr: Expr) -> bool:
-    """Whether an expression of sizes is zero or more, as far as signs tell."""
-
-    def is_sure(atom: Atom) -> bool:
-        signs = [_is_never_negative(argument) for argument in atom.args]
-        match atom.kind:
-            case "symbol":
-                return True
-            case "%":
-                return (atom.args[1].as_int() or 0) > 0 or all(signs)
-            case "max":
-                return any(signs)
-            case _:
-                return all(signs)
-
-    return all(count >= 0 and all(map(is_sure, atoms)) for atoms, count in expr.terms)
-
-
-def _text(expr: Expr, symbols: dict[str, str], extra: dict[str, str]) -> str | None:
-    """A size expression in the notation of integer sets; None where it has products of symbols. `extra`: symbols that are no unknowns."""
-    parts: list[str] = []
-    for factors, count in expr.terms:
-        if len(factors) > 1:
-            return None
-        if not factors:
-            parts.append(str(count))
-            continue
-        (atom,) = factors
-        if atom.kind == "symbol":
-            name = symbols.get(atom.name) or extra.setdefault(atom.name, f"e{len(extra)}")
-        else:
-            inner = [_text(argument, symbols, extra) for argument in atom.args]
-            if any(text is None for text in inner):
-                return None
-            left, right = inner[0], inner[1]
-            if atom.kind in ("//", "%") and not atom.args[1].is_constant:
-                return None
-            name = {"//": f"floor(({left}) / {right})", "%": f"(({left}) mod {right})"}.get(atom.kind, f"{atom.kind}({left}, {right})")
-        parts.append(name if count == 1 else f"{count} * {name}")
-    return " + ".join(parts) or "0"
-
-
-def _in_loop(op: Operation) -> bool:
-    parent = op.parent_op()
-    while parent is not None:
-        if isinstance(parent, scf.ForOp):
-            return True
-        parent = parent.parent_op()
-    return False

@@ -13,7 +13,7 @@ from treadle.machine import target_spec
 from treadle.records import dataclass
 from treadle.remarks import emit
 from treadle.verify.check import prove
-from treadle.verify.verdict import Verdict
+from treadle.verify.reports import Verdict
 
 COMPILED = 16
 """Effort for what the compiler made, of 100 operations and more: it is to be proven, and a long proof is better than a program that is
@@ -22,8 +22,11 @@ refused.
 
 
 def schedule_kernels(module: Operation) -> tuple[tile.KernelOp, ...]:
-    """The kernels of a module, in order."""
-    return tuple(op for op in module.walk() if isinstance(op, tile.KernelOp))
+    """The kernels of a module, in order; none stands in another."""
+    if isinstance(module, tile.KernelOp):
+        return (module,)
+    inner = [op for region in module.regions for block in region.blocks for op in block.ops]
+    return tuple([kernel for op in inner if op.regions for kernel in schedule_kernels(op)])
 
 
 def explained_verdict(kernel: tile.KernelOp, *, fix: bool = True, effort: int = 1, stores: bool = False) -> Verdict:

@@ -1,11 +1,92 @@
-"""The workgroups of a cluster: their memories, who is at work in them, when peers may reach them. See docs/schedule.md, "Clusters"."""
+"""What waits order: queues, and where all meet; and the workgroups of a cluster: their memories, who is at work in them, when peers may
+reach them (docs/schedule.md, "Clusters"). Barriers that count are in `counting_barriers.py`.
+"""
 
-from treadle.verify.clocks import Agent, Clock, Components, Restore, join, reached
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from treadle.errors import InternalError
+from treadle.verify.clocks import Agent, Clock, Components, Restore, join, known_to_all, reached
 from treadle.verify.events import Event
-from treadle.verify.memory import Memory
-from treadle.verify.orders import known_to_all
+from treadle.verify.memory import Memory, Untracked
+from treadle.verify.program import Program
 from treadle.verify.reports import Reports
-from treadle.verify.untracked import Untracked
+
+if TYPE_CHECKING:
+    from treadle.verify.phases import Meeting, Phases
+
+
+FENCES = ("async_shared", "async_global")
+
+
+class Queues:
+    """The queues of a run. Checks uses of the tiles in `Agent.registers`."""
+
+    def __init__(self, program: Program, components: Components, reports: Reports) -> None:
+        self._program, self._components, self._reports = program, components, reports
+
+    def actions(self) -> dict[str, Callable[[Agent, Event], bool]]:
+        """By the kind of an event what it does; nobody has to wait for it."""
+        return {"commit": self._commit, "wait": self._wait, "fence": self._fence, "move": self._move}
+
+    def _commit(self, agent: Agent, event: Event) -> bool:
+        agent.closed[event.queue] = agent.closed.get(event.queue, 0) + 1
+        return True
+
+    def _wait(self, agent: Agent, event: Event) -> bool:
+        now = agent.tick()
+        agent.last_sync = event
+        retired = agent.closed.get(event.queue, 0) - event.number
+        if retired > 0:
+            if self._program.queues[event.queue].tells_reads:
+                agent.put(self._components.queue(agent.number, event.queue, is_read=True), retired)
+            if not event.is_read_wait:
+                agent.put(self._components.queue(agent.number, event.queue), retired)
+                agent.retired.setdefault(event.queue, []).append((retired, now))
+        return True
+
+    def _fence(self, agent: Agent, event: Event) -> bool:
+        if event.queue in FENCES:
+            agent.put(self._components.fence(agent.number, is_global=event.queue == "async_global"), agent.tick())
+        return True
+
+    # --- register tiles
+
+    def chain(self, agent: Agent, event: Event, register: int) -> None:
+        """The next operation of a queue takes over a tile that the one before may still be writing; it is then nobody else's."""
+        flight = agent.registers.get(register)
+        if flight is None:
+            return
+        is_ready = reached(agent.clock, flight.component, flight.value)
+        if flight.taken is None and not is_ready and flight.event.queue == event.queue:
+            flight.taken = event
+        else:
+            self.use(agent, event, register)
+
+    def use(self, agent: Agent, event: Event, register: int) -> None:
+        """An operation uses a tile in some other way; so does the end of a block, of what its operations hold."""
+        flight = agent.registers.get(register)
+        if flight is None or (flight.taken is None and reached(agent.clock, flight.component, flight.value)):
+            return
+        from treadle.verify.early_uses import report_early_end, report_early_use  # right programs have none
+
+        if register >= len(self._program.registers):
+            report_early_end(self._reports, agent, event, flight)
+        else:
+            report_early_use(self._reports, agent, event, flight)
+
+    def _move(self, agent: Agent, event: Event) -> bool:
+        """A loop or branch hands tiles on."""
+        registers = agent.registers
+        if not registers:
+            return True
+        values = [registers.get(source) for _, source in event.moves]
+        for (to, _), value in zip(event.moves, values, strict=True):
+            if value is None:
+                registers.pop(to, None)
+            else:
+                registers[to] = value
+        return True
 
 
 class Workgroup:
@@ -139,3 +220,72 @@ class Cluster:
                         self.reports.place(agent, event, iteration).describe() + ": reaches memory that is gone",
                     ),
                 )
+
+
+class Barriers:
+    """The barriers of a run in which nothing is counted: all strands that are at work come to each."""
+
+    def __init__(self, program: Program, cluster: Cluster, components: Components, reports: Reports) -> None:
+        self.program, self.cluster, self.components, self.reports = program, cluster, components, reports
+        self.phases: list[Phases] = []
+        self.named: dict[tuple[int, str], Meeting] = {}
+
+    def actions(self) -> dict[str, Callable[[Agent, Event], bool]]:
+        """By the kind of an event what it does; False where the strand has to wait and try it again."""
+        return {"barrier": self.meet_groups, "cluster": self.meet}
+
+    def saved(self) -> Restore:
+        """What brings all of them back."""
+        return _nothing
+
+    def meet_groups(self, agent: Agent, event: Event) -> bool:
+        """Meet, where only some groups of a role do."""
+        return (event.groups is not None and agent.strand.group not in event.groups) or self.meet(agent, event)
+
+    def meet(self, agent: Agent, event: Event) -> bool:
+        """Arrive and wait for all; True once the meeting is over."""
+        agent.last_sync = event
+        if not event.is_bare:
+            self.components.flush(agent)
+        agent.tick()
+        agent.blocked, agent.waiting = event.kind, event
+        active = self.cluster.active if event.kind == "cluster" else self.cluster.workgroup(agent).active
+        if any(other.blocked != event.kind for other in active):
+            return False
+        known: Clock = {}
+        for other in active:
+            join(known, other.clock)
+        for other in active:
+            other.clock = dict(known)
+            other.blocked = "" if other is agent else "met"
+        for workgroup in self.cluster.workgroups if event.kind == "cluster" else ():
+            workgroup.touches.clear()
+        self.cluster.forget(agent, [known])
+        return True
+
+    def retry(self, agent: Agent) -> bool:
+        """Whether a waiting strand may go on; the operation it waited at is then behind it."""
+        if agent.blocked == "met":
+            agent.blocked = ""
+            agent.frames[-1].position += 1
+            return True
+        return False
+
+    def phases_left(self, agent: Agent) -> int:
+        """How many phases a strand that waits for one is ahead of the mbarrier; 0 for others."""
+        return 0
+
+    def forget_known(self, agents: list[Agent]) -> None:
+        """Drop what completed phases tell where all agents at work know it, so that nobody learns of it by a wait."""
+
+    def token(self, barrier: int, rank: int) -> tuple[int, int]:
+        """The component and value that say that the current phase of a workgroup's mbarrier is complete."""
+        raise InternalError("a kernel without transaction barriers")
+
+    def deliver(self, agent: Agent, event: Event, rank: int) -> None:
+        """Bytes of a copy come in. What the issuer knows of phases being complete is then known, and nothing else of it."""
+        raise InternalError("a kernel without transaction barriers")
+
+
+def _nothing() -> None:
+    pass

@@ -1,4 +1,6 @@
-"""Where agents meet: workgroup, named and cluster barriers, and the phases of mbarriers."""
+"""Barriers that count: named ones the warps that come, transaction barriers the arrivals and bytes of a phase."""
+
+from collections.abc import Callable
 
 from treadle.dialects.limits import MAX_BYTES
 from treadle.verify.clocks import Agent, Clock, Components, Restore, join
@@ -6,20 +8,24 @@ from treadle.verify.events import Event
 from treadle.verify.phases import Meeting, Phases
 from treadle.verify.program import Program
 from treadle.verify.reports import Reports
-from treadle.verify.workgroups import Cluster
+from treadle.verify.workgroups import Barriers, Cluster
 
 
-class Barriers:
+class CountingBarriers(Barriers):
     """All barriers of a run."""
 
     def __init__(self, program: Program, cluster: Cluster, components: Components, reports: Reports) -> None:
-        self.program, self.cluster, self.components, self.reports = program, cluster, components, reports
+        super().__init__(program, cluster, components, reports)
         self.count = len(program.mbarriers)
         self.phases = [Phases(needed) for _ in range(program.cluster) for needed in program.mbarriers.arrivals]
-        self.named: dict[tuple[int, str], Meeting] = {}
         self._teams: dict[int, list[tuple[int, int]]] = {}
         for strand in program.strands:
             self._teams.setdefault(strand.team, []).append((strand.team, strand.number))
+
+    def actions(self) -> dict[str, Callable[[Agent, Event], bool]]:
+        """By the kind of an event what it does; False where the strand has to wait and try it again."""
+        own = {"named": self.meet_named, "arrive": self.arrive, "expect": self.expect, "wait_phase": self.wait_phase}
+        return {**super().actions(), **own}
 
     def saved(self) -> Restore:
         """What brings all of them back."""
@@ -38,29 +44,6 @@ class Barriers:
         name = self.program.mbarriers.names[barrier % self.count]
         return f"{name} of workgroup {barrier // self.count}" if self.program.cluster > 1 else name
 
-    # --- the whole workgroup, the whole cluster
-
-    def meet(self, agent: Agent, event: Event) -> bool:
-        """Arrive and wait for all; True once the meeting is over."""
-        agent.last_sync = event
-        if not event.is_bare:
-            self.components.flush(agent)
-        agent.tick()
-        agent.blocked, agent.waiting = event.kind, event
-        active = self.cluster.active if event.kind == "cluster" else self.cluster.workgroup(agent).active
-        if any(other.blocked != event.kind for other in active):
-            return False
-        known: Clock = {}
-        for other in active:
-            join(known, other.clock)
-        for other in active:
-            other.clock = dict(known)
-            other.blocked = "" if other is agent else "met"
-        for workgroup in self.cluster.workgroups if event.kind == "cluster" else ():
-            workgroup.touches.clear()
-        self.cluster.forget(agent, [known])
-        return True
-
     def barrier_of(self, agent: Agent, event: Event) -> int:
         """The number of the mbarrier of an event in the strand's own workgroup."""
         return agent.strand.rank * self.count + event.barrier
@@ -73,17 +56,14 @@ class Barriers:
 
     def retry(self, agent: Agent) -> bool:
         """Whether a waiting strand may go on; the operation it waited at is then behind it."""
-        if agent.blocked == "met":
+        if agent.blocked != "phase":
+            return super().retry(agent)
+        event = agent.waiting
+        if event is not None and self.phases[self.barrier_of(agent, event)].completed >= agent.target:
             agent.blocked = ""
+            self._pass(agent, event)
             agent.frames[-1].position += 1
             return True
-        if agent.blocked == "phase":
-            event = agent.waiting
-            if event is not None and self.phases[self.barrier_of(agent, event)].completed >= agent.target:
-                agent.blocked = ""
-                self._pass(agent, event)
-                agent.frames[-1].position += 1
-                return True
         return False
 
     # --- named barriers
@@ -323,39 +303,3 @@ class Barriers:
             missing=f"an order between this wait and the next completion of {name}",
             steps=(f"two more phases' worth of arrivals reach {name}", place.describe() + ": sees the wrong parity and waits on"),
         )
-
-    # --- nobody can go on
-
-    def report_stuck(self) -> None:
-        """Who waits for what, when nobody can go on."""
-        waiting = [agent for agent in self.cluster.active if not agent.is_done]
-        steps = [f"{agent.strand.name}: {self._awaited(agent)}" for agent in waiting]
-        ended = [agent.strand.name for agent in self.cluster.active if agent.is_done]
-        if ended:
-            steps.append(f"{', '.join(ended)}: ended")
-        agent = next((a for a in waiting if a.waiting is not None), waiting[0])
-        event = agent.waiting
-        if event is None:  # waits for others to come to the roles
-            other = next((a for w in self.cluster.workgroups for a in w.main if a.waiting is not None), None)
-            event = other.waiting if other is not None else None
-        if event is None:
-            return
-        self.reports.report_last(
-            f"nothing can go on: {self._awaited(agent)}",
-            agent,
-            event,
-            tuple(steps),
-        )
-
-    def _awaited(self, agent: Agent) -> str:
-        event = agent.waiting
-        if agent.blocked == "phase" and event is not None:
-            barrier = self.barrier_of(agent, event)
-            phases, name = self.phases[barrier], self.name(barrier)
-            left = f"{phases.arrived} of {phases.needed} arrivals, {phases.delivered} of {phases.announced} bytes"
-            return f"waits for phase {agent.target - 1} of {name} (has {left})"
-        if agent.blocked == "named" and event is not None:
-            return f"waits at named barrier {event.queue} ({self.named[agent.strand.rank, event.queue].warps} of {event.number} warps)"
-        if agent.blocked == "roles":
-            return "waits for the other warps before pipe.roles"
-        return f"waits at a {agent.blocked or 'barrier'} for others that never come to it"

@@ -1,24 +1,16 @@
-"""Index arithmetic of a run: numbers, and beside each number that the class decides its form and the reason of both.
+"""Forms and reasons of index arithmetic: what the class of a run decides about the numbers that operations give.
 
+Only where something is made of sizes, workgroup ids and loops does anything have a form; other kernels do without this module.
 What has no form is a number of the whole class, for the reason that its operands are what they are in the run.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 
 from treadle.ir.core import AffineBinaryOpKind, Operation
-from treadle.ir.operands import operands_of
 from treadle.verify.affine_maps import affine_map_of, results_of
+from treadle.verify.classes import Form, Symbol, combined, of, scaled, shifted
 from treadle.verify.reasons import Constraint, Joined, Reason, all_of, one_of
-from treadle.verify.scalars import (
-    INDEX_BITS,
-    Function,
-    constant_value,
-    is_narrow,
-    known_result,
-    scalar_function,
-    width_of,
-)
-from treadle.verify.symbols import Form, Symbol, combined, of, scaled, shifted
+from treadle.verify.scalars import INDEX_BITS, is_narrow, width_of
 from treadle.verify.trace_state import BELOW_ZERO, State, Step, Undecided
 from treadle.verify.turning_points import TurningPoints
 
@@ -35,39 +27,16 @@ _Pair = tuple[int, Form]
 """A number and its form."""
 
 
-class ScalarSteps:
-    """Makes the steps of scalar operations."""
+class ScalarForms:
+    """Makes the steps of operations whose results may have forms; each begins with the step that makes the numbers."""
 
     def __init__(self, state: State, points: TurningPoints) -> None:
         self.state, self.points = state, points
-        self._free = {value for unknown in state.unknowns.all for value in unknown.values}
         self._needed: list[Constraint] = []
-
-    def of(self, op: Operation) -> list[Step]:
-        """The steps of an operation; none where nothing depends on it."""
-        state, program = self.state, self.state.program
-        if not any(result in program.deciding for result in op.results) or op.results[0] in self._free:
-            return []
-        at = state.place(op.results[0])
-        if op.name == "arith.constant":
-            state.put(at, constant_value(op))
-            return []
-        function = scalar_function(op)
-        if function is None:
-            return [lambda: state.put(at, None)] if width_of(op.results[0].type) else []
-        operands = [state.place(v) for v in operands_of(op)]
-        numbers = self._numbers(op, function, at, operands)
-        if op in self.points.exempt or op in self.points.extremes:
-            return [self._covered(op, numbers, at, operands)]
-        if op.results[0] not in state.unknowns.varies:
-            return [numbers]
-        if op in self.points.silent:
-            return [self._silent(op, numbers, at, operands)]
-        return [self._with_form(op, numbers, at, operands)]
 
     # --- what turning points cover
 
-    def _covered(self, op: Operation, numbers: Step, at: int, operands: list[int]) -> Step:
+    def covered(self, op: Operation, numbers: Step, at: int, operands: list[int]) -> Step:
         """A comparison, or a choice of the lesser or larger, that turning points cover, and the residues that the class shares with it."""
         state, symbols = self.state, self.state.symbols
         is_extreme, is_least = op in self.points.extremes, op.name == "arith.minsi"
@@ -111,7 +80,7 @@ class ScalarSteps:
 
         return compute
 
-    def _silent(self, op: Operation, numbers: Step, at: int, operands: list[int]) -> Step:
+    def silent(self, op: Operation, numbers: Step, at: int, operands: list[int]) -> Step:
         """Arithmetic of such comparisons: it decides nothing; what residues are taken of has a form."""
         env, symbols, reasons = self.state.env, self.state.symbols, self.state.reasons
         is_measured = op in self.points.measured
@@ -151,23 +120,7 @@ class ScalarSteps:
             case _:
                 return self.state.atoms.quotient(of(f[0], v[0]), 1 << v[1] if "shr" in name else v[1])
 
-    def _numbers(self, op: Operation, function: Function, at: int, operands: list[int]) -> Step:
-        """Numbers alone."""
-        env = self.state.env
-
-        def compute() -> None:
-            values = [env[v] for v in operands]
-            if None in values:
-                env[at] = known_result(op, values)  # type: ignore[arg-type]
-                return
-            try:
-                env[at] = function(*values)
-            except ArithmeticError:
-                env[at] = None
-
-        return compute
-
-    def _with_form(self, op: Operation, numbers: Step, at: int, operands: list[int]) -> Step:
+    def with_form(self, op: Operation, numbers: Step, at: int, operands: list[int]) -> Step:
         """Numbers, forms and reasons."""
         env, symbols, reasons = self.state.env, self.state.symbols, self.state.reasons
         rule = self._rule(op)
