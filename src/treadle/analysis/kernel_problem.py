@@ -159,7 +159,7 @@ class KernelProblem:
         if self.merges_parts or self._has_odd_images:
             return False
         m, n, k = self.sizes
-        blocks, is_open = frozenset(self.nest.kernel.blocks), k is None and (m is None or n is None)
+        blocks, is_open = frozenset(self.nest.kernel.ranges), k is None and (m is None or n is None)
         walked = all(blocks.isdisjoint(axis.size.symbols()) for axis in self.nest.axes if axis.is_reduction)
         return walked and (not is_open or self.overrides.persistent == "always")
 

@@ -285,7 +285,7 @@ class ReshapeOp(_UnaryTileOp):
 
 @irdl_op_definition
 class ExtractOp(IRDLOperation, HasEffects):
-    """The element of a tile of one integer as an index, the same for all threads."""
+    """The element of a tile of one integer as an index, the same for all threads: the nearest that the kernel's indices hold."""
 
     name = "tile.extract"
     source = operand_def(builtin.TensorType)

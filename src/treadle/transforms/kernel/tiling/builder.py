@@ -28,6 +28,7 @@ from treadle.ir.dialects import arith, builtin, linalg
 from treadle.layout.windows import Windows
 from treadle.plan.block_bounds import in_whole_steps
 from treadle.plan.expr import Expr, as_expr, constant
+from treadle.transforms.kernel.tiling.block_reads import settle_reads
 from treadle.transforms.kernel.tiling.scalars import BodyEvaluator, Tile, Value, dense
 from treadle.transforms.kernel.tiling.scope import UNIT, Frame, KernelScope
 
@@ -135,7 +136,7 @@ class KernelBuilder(KernelScope):
         sizes = [*(corner.extent for corner in place.corners), *(self._extent_along(place, a, steps.get(a, 1)) for a in axes)]
         strides = [*(corner.stride for corner in place.corners), *(along.get(a, constant(0)) for a in axes)]
         key = (pointer, tuple(map(str, sizes)), tuple(map(str, strides)), offset)
-        if not self.kernel.blocks.keys().isdisjoint(frozenset[str]().union(*(size.symbols() for size in sizes))):
+        if not self.kernel.ranges.keys().isdisjoint(frozenset[str]().union(*(size.symbols() for size in sizes))):
             return self._view_here(key, pointer, sizes, strides, offset, align)
         return self._view_at_top(key, pointer, sizes, strides, offset, align)
 
@@ -183,12 +184,17 @@ class KernelBuilder(KernelScope):
         """A tile of the elements of a tensor argument at index tiles of one shape, one a dimension of the argument."""
         if not isinstance(source, BlockArgument) or not self.is_argument(source):
             raise InternalError("a gather from what is no argument of the kernel")
-        number = source.index
-        shape = [as_expr(t) for t in dispatch.text_lists(self.kernel.arg_shapes)[number]]
-        strides = self._strides(self.kernel.arg_strides, number)
-        align = array_ints(self.kernel.arg_align)[number]
-        view = self._view_at_top(("gather", number), self.inputs[number], shape, strides, 0, align)
-        return self.index.insert(tile.GatherOp(view, indices))
+        return self.index.insert(tile.GatherOp(self._whole_view(source.index), indices))
+
+    def _whole_view(self, number: int) -> SSAValue:
+        """The view of an argument along its own axes."""
+        shape, strides = (self._strides(rows, number) for rows in (self.kernel.arg_shapes, self.kernel.arg_strides))
+        return self._view_at_top(("whole", number), self.inputs[number], shape, strides, 0, array_ints(self.kernel.arg_align)[number])
+
+    def settle_blocks(self) -> None:
+        """Let the symbols of blocks and of what they read have the values that the offsets of their axes tell now."""
+        super().settle_blocks()
+        settle_reads(self.kernel, self.index, self._whole_view)
 
     def _view_axes(self, stepped: Collection[int], frame: Frame, corners: int) -> tuple[list[int], list[int]]:
         """View axes behind the corners (those outside the frame first), and for each tile dimension its view dimension."""

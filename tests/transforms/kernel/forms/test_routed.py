@@ -1,0 +1,141 @@
+"""Groups whose rows a tensor tells at run time: one program for all tables, with roles where machines have them."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from generators.grouped_contractions import routed_text
+from transforms.form_programs import kernel_of, lowered
+
+import treadle
+from treadle.dialects import pipe, tile
+from treadle.ir.dialects import builtin
+from treadle.options import CompileOptions, Persistence
+from treadle.sim.check import check
+from treadle.sim.element_types import storage_dtype
+from treadle.sim.schedule import run_program_scheduled
+
+SIZES = (0, 1, 63, 64, 65, 130, 3)
+ROWS, N, K = sum(SIZES) + 9, 72, 80
+SPLITS = (SIZES, (326, 0, 0, 0, 0, 0, 0), (0, 0, 0, 0, 0, 0, 0), (1, 1, 1, 1, 1, 1, 325))
+ELEMENTS = {"f16": builtin.f16, "bf16": builtin.bf16, "f32": builtin.f32}
+
+
+def offsets(sizes: Sequence[int], first: int = 0, kind: type = np.int32) -> np.ndarray:
+    return (first + np.cumsum([0, *sizes])).astype(kind)
+
+
+def operands(dtype: str, n: int = N, k: int = K, groups: int = 7) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    random = np.random.default_rng(k)
+    shapes = ((ROWS, k), (groups, k, n), (ROWS, n), (groups, n))
+    x, w, y, bias = (random.standard_normal(shape).astype(storage_dtype(ELEMENTS[dtype])) for shape in shapes)
+    return x, w, y, bias
+
+
+def wanted(x: np.ndarray, w: np.ndarray, y: np.ndarray, ends: Sequence[int]) -> np.ndarray:
+    found = y.astype(np.float64)
+    for group, (low, high) in enumerate(pairwise(ends)):
+        found[low:high] = x[low:high].astype(np.float64) @ w[group].astype(np.float64)
+    return found
+
+
+def kernels(module: builtin.ModuleOp) -> list[tile.KernelOp]:
+    return [op for op in module.body.block.ops if isinstance(op, tile.KernelOp)]
+
+
+@pytest.mark.parametrize(("target", "persistent"), [("sm_90a", "auto"), ("sm_90a", "always"), ("gfx942", "auto")])
+def test_schedules_give_the_groups_of_every_table(target: str, persistent: Persistence) -> None:
+    module, _ = lowered(routed_text(ROWS, 7, N, K), target, CompileOptions(persistent=persistent))
+    roles = [op for kernel in kernels(module) for op in kernel.walk() if isinstance(op, pipe.RolesOp)]
+    assert bool(roles) == (target == "sm_90a")
+    x, w, y, _ = operands("f16")
+    for sizes in SPLITS:
+        ends = offsets(sizes, first=4)
+        want = wanted(x, w, y, list(ends))
+        for mode in ("late", "random"):
+            report = run_program_scheduled(module, [x, w, ends, y], mode, 1)
+            assert report.ok, str(report)
+            assert np.abs(report.outputs[0] - want).max() <= 2e-3 * np.abs(want).max()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "index", "form", "epilogue"),
+    [
+        ("bf16", "i64", "offsets", True),
+        ("f32", "i32", "offsets", True),
+        ("f16", "i64", "counts", False),
+        ("bf16", "i32", "counts", True),
+    ],
+)
+def test_one_program_takes_any_table(dtype: str, index: str, form: str, epilogue: bool) -> None:
+    program = treadle.compile(routed_text(ROWS, 7, N, K, dtype, index=index, form=form, epilogue=epilogue), target="sim")
+    x, w, y, bias = operands(dtype)
+    for sizes in SPLITS:
+        ends = offsets(sizes, first=2, kind=np.int32 if index == "i32" else np.int64)
+        table = ends if form == "offsets" else np.stack([ends[:-1], np.diff(ends)])
+        given = [x, w, table, y, *([bias] if epilogue else [])]
+        (want,) = program.reference(*given)
+        assert (verdict := check(np.asarray(program(*given)[0]), want)).ok, verdict
+
+
+@pytest.mark.parametrize("index", ["i32", "i64"])
+def test_no_number_of_a_table_leads_out_of_the_arrays(index: str) -> None:
+    """What is computed is nobody's business, but nothing outside is read or written, which the simulator would refuse."""
+    kind = np.int32 if index == "i32" else np.int64
+    program = treadle.compile(routed_text(ROWS, 7, N, K, index=index), target="sim")
+    x, w, y, _ = operands("f16")
+    limits = np.iinfo(kind)
+    anything = [5, -3, 900, 20, 10, limits.max, limits.min, ROWS]
+    for table in (anything, [limits.min] * 8, [limits.max] * 8, [ROWS, 300, 200, 100, 50, 9, 1, 0]):
+        (found,) = program(x, w, np.array(table, kind), y)
+        assert np.isfinite(np.asarray(found, np.float64)).all()
+
+
+def test_rows_of_experts_in_another_order() -> None:
+    """Which matrix a group has may be a number of a table, too."""
+    text = routed_text(ROWS, 7, N, K).replace("%y: tensor<", "%ids: tensor<7xi32>, %y: tensor<", 1)
+    number = "%i = tensor.extract %ids[%g] : tensor<7xi32>\n    %e = arith.index_cast %i : i32 to index\n    %b = "
+    text = text.replace("%b = ", number, 1).replace("%w[%g, 0, 0]", "%w[%e, 0, 0]")
+    program = treadle.compile(text, target="sim")
+    x, w, y, _ = operands("f16")
+    ids, ends = np.array([6, 6, 0, 3, 2, 5, 1], np.int32), offsets(SIZES)
+    (found,) = program(x, w, ends, ids, y)
+    want = wanted(x, w[ids], y, list(ends))
+    assert np.abs(np.asarray(found, np.float64) - want).max() <= 2e-3 * np.abs(want).max()
+
+
+def test_two_products_of_the_same_rows() -> None:
+    text = routed_text(ROWS, 7, N, K).replace("%y: tensor<", f"%v: tensor<7x{K}x{N}xf16>, %y: tensor<", 1)
+    product = next(line for line in text.splitlines() if "linalg.matmul" in line)
+    other = product.replace("%c =", "%d =").replace("%b", "%b2")
+    part, result = f"tensor<7x{K}x{N}xf16> to tensor<{K}x{N}xf16>", f"tensor<?x{N}xf16>"
+    more = [
+        product,
+        f"    %b2 = tensor.extract_slice %v[%g, 0, 0] [1, {K}, {N}] [1, 1, 1] : {part}",
+        other,
+        f"    %r = linalg.mul ins(%c, %d : {result}, {result}) outs(%own : {result}) -> {result}",
+    ]
+    program = treadle.compile(text.replace(product, "\n".join(more)).replace("slice %c into", "slice %r into"), target="sim")
+    assert len(program.manifest.kernels) == 2  # the copy of y, and this one
+    x, w, y, _ = operands("f16")
+    ends = offsets(SIZES)
+    (want,) = program.reference(x, w, ends, w[::-1], y)
+    assert (verdict := check(np.asarray(program(x, w, ends, w[::-1].copy(), y)[0]), want)).ok, verdict
+
+
+def test_experts_of_a_mixture_compile_for_hopper() -> None:
+    """As large as they are: descriptor copies feed two groups of consumers, whose machine code passes its audit."""
+    text = routed_text(8192, 8, 7168, 4096, "bf16")
+    program = treadle.compile(text, target="sm_90a")
+    said = [r.text for r in program.remarks if (r.pass_name, r.kind) == ("set-kernel-form", "decision")]
+    assert any("2 consumer warpgroups" in each for each in said)
+    assert not [r.text for r in program.remarks if "is rejected" in r.text]
+
+
+def test_machines_without_roles_take_tiles() -> None:
+    text = routed_text(ROWS, 7, N, K).replace("shared_outs(%o = %y)", "shared_outs(%o = %fresh)")
+    text = text.replace("  %z = scf", f"  %fresh = tensor.empty() : tensor<{ROWS}x{N}xf16>\n  %z = scf")
+    module, said = lowered(text, "gfx942", CompileOptions())
+    assert "mfma" in said and "fed through" not in said
+    assert kernel_of(module).grid_text()[0] != "1"
