@@ -273,6 +273,8 @@ def _tile_function(op: Operation) -> Function | None:
             return unary(lambda value: value.reshape(sides))
         case tile.ExtractOp():
             return _extract(op)
+        case tile.OpaqueOp():
+            return unary(lambda value: value)
         case tile.PrintOp():
             return lambda *_: None  # shown by what executes whole workgroups, which knows which one it is
         case tile.SliceOp():

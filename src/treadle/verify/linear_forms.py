@@ -12,7 +12,7 @@ from treadle.verify.scalars import constant_value, is_narrow, width_of
 
 Linear = tuple[tuple[tuple[int, int], ...], int]
 """Atoms (by number) with their factors, sorted; the constant."""
-_FUNCTIONS = ("arith.", "math.", "affine.", "tile.extract")
+_FUNCTIONS = ("arith.", "math.", "affine.", "tile.extract", "tile.opaque")
 
 
 class LinearForms:

@@ -3,13 +3,14 @@
 from collections.abc import Sequence
 from typing import cast
 
+from treadle.dialects import tile
 from treadle.ir.core import Block, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import scf
 from treadle.ir.operands import operands_of
 
 
 def sources_of(value: SSAValue) -> list[SSAValue]:
-    """The values that decide about `value`, through loops and branches."""
+    """The values that decide about `value`, through loops and branches; none where it is any number."""
     owner = value.owner
     if isinstance(value, BlockArgument):
         loop = cast(Block, owner).parent_op()
@@ -25,7 +26,9 @@ def sources_of(value: SSAValue) -> list[SSAValue]:
         at = owner.results.index(value)
         ends = [region.block.last_op for region in owner.regions if region.blocks]
         return [owner.cond, *(end.operands[at] for end in ends if end is not None)]
-    return list(operands_of(owner)) if isinstance(owner, Operation) and not owner.regions else []
+    if not isinstance(owner, Operation) or owner.regions or isinstance(owner, tile.OpaqueOp):
+        return []
+    return list(operands_of(owner))
 
 
 def yielded(loop: scf.ForOp) -> Sequence[SSAValue]:

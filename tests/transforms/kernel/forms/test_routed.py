@@ -11,6 +11,7 @@ from transforms.form_programs import kernel_of, lowered
 import treadle
 from treadle.dialects import pipe, tile
 from treadle.ir.dialects import builtin
+from treadle.machine import target_spec
 from treadle.options import CompileOptions, Persistence
 from treadle.sim.check import check
 from treadle.sim.element_types import storage_dtype
@@ -57,6 +58,32 @@ def test_schedules_give_the_groups_of_every_table(target: str, persistent: Persi
             report = run_program_scheduled(module, [x, w, ends, y], mode, 1)
             assert report.ok, str(report)
             assert np.abs(report.outputs[0] - want).max() <= 2e-3 * np.abs(want).max()
+
+
+@pytest.mark.parametrize("form", ["offsets", "counts"])
+def test_more_tiles_than_compute_units(form: str) -> None:
+    """Each workgroup reads the numbers of its own tile, whatever else it may do."""
+    n, k = 2056, 40
+    module, _ = lowered(routed_text(ROWS, 7, n, k, form=form), "sm_90a", CompileOptions(persistent="always", form="roles"))
+    (kernel,) = (each for each in kernels(module) if any(isinstance(op, pipe.RolesOp) for op in each.walk()))
+    assert int(kernel.grid_text()[0]) > target_spec("sm_90a").compute_units
+    x, w, y, _ = operands("f16", n, k)
+    ends = offsets(SIZES, first=3)
+    table = ends if form == "offsets" else np.stack([ends[:-1], np.diff(ends)])
+    want = wanted(x, w, y, list(ends))
+    report = run_program_scheduled(module, [x, w, table, y], "late", 1)
+    assert report.ok, str(report)
+    assert np.abs(report.outputs[0] - want).max() <= 2e-3 * np.abs(want).max()
+
+
+def test_groups_have_as_many_tiles_as_their_rows_ask_for() -> None:
+    """And one more each, at most; groups that may lie anywhere have as many as the whole array, 16 times."""
+    grids: dict[str, int] = {}
+    for form in ("offsets", "counts"):
+        module, _ = lowered(routed_text(4096, 16, 64, 64, form=form), "gfx942", CompileOptions())
+        kernel = next(each for each in kernels(module) if any(isinstance(op, tile.ContractOp) for op in each.walk()))
+        grids[form] = int(kernel.grid_text()[0])
+    assert grids["counts"] % 16 == 0 and 3 * grids["offsets"] <= grids["counts"]
 
 
 @pytest.mark.parametrize(

@@ -352,7 +352,7 @@ def may_run_ahead(loop: scf.ForOp) -> bool:
 
 
 def _is_scalar(op: Operation) -> bool:
-    return isinstance(op, tile.ProgramIdOp | pipe.GroupIdOp) or is_index_math(op)
+    return isinstance(op, tile.ProgramIdOp | tile.OpaqueOp | pipe.GroupIdOp) or is_index_math(op)
 
 
 def _own_part(

@@ -5,6 +5,7 @@ from typing import cast
 
 from treadle.analysis.convolution import Image
 from treadle.analysis.element_bytes import element_bytes
+from treadle.analysis.group_runs import Runs
 from treadle.analysis.indexing import StructuredOp, structured
 from treadle.analysis.kernel_slices import sliced_argument, stored_part
 from treadle.analysis.loop_nest import LoopNest
@@ -28,7 +29,7 @@ from treadle.ir.dialects import arith, builtin, linalg
 from treadle.layout.windows import Windows
 from treadle.plan.block_bounds import in_whole_steps
 from treadle.plan.expr import Expr, as_expr, constant
-from treadle.transforms.kernel.tiling.block_reads import settle_reads
+from treadle.transforms.kernel.tiling.block_reads import place_in_runs, settle_reads
 from treadle.transforms.kernel.tiling.scalars import BodyEvaluator, Tile, Value, dense
 from treadle.transforms.kernel.tiling.scope import UNIT, Frame, KernelScope
 
@@ -190,6 +191,12 @@ class KernelBuilder(KernelScope):
         """The view of an argument along its own axes."""
         shape, strides = (self._strides(rows, number) for rows in (self.kernel.arg_shapes, self.kernel.arg_strides))
         return self._view_at_top(("whole", number), self.inputs[number], shape, strides, 0, array_ints(self.kernel.arg_align)[number])
+
+    def enter_run(self, runs: Runs, number: SSAValue, step: int) -> SSAValue:
+        """Let the block be the group of the tile of that number ; returns the tile's place in it."""
+        (block,) = (at for at, each in enumerate(self.nest.axes) if each.block == runs.block)
+        self.offset[block], place = place_in_runs(self.kernel, self.index, self._whole_view, runs, number, step)
+        return place
 
     def settle_blocks(self) -> None:
         """Let the symbols of blocks and of what they read have the values that the offsets of their axes tell now."""
