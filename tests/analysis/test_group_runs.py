@@ -51,6 +51,15 @@ def test_runs_are_groups_between_neighbours_of_a_table() -> None:
     assert [at for at in range(-1, len(nest.axes)) if runs_along(nest, at) is not None] == [rows_of(nest)]
 
 
+@pytest.mark.parametrize("left", [True, False])
+def test_a_difference_may_be_an_affine_map(left: bool) -> None:
+    ways = ("affine_map<(d0, d1) -> (d0 - d1)>(%second, %start)", "affine_map<()[s0, s1] -> (s1 - s0)>()[%start, %second]")
+    map_ = ways[0] if left else ways[1]
+    text = routed_text(340, 7, 72, 50).replace("arith.subi %second, %start : index", f"affine.apply {map_}")
+    nest = nest_of(text.replace("arith.addi %g, %one : index", "affine.apply affine_map<(d0) -> (d0 + 1)>(%g)"))
+    assert runs_along(nest, rows_of(nest)) is not None
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [

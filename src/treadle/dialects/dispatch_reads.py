@@ -73,10 +73,13 @@ def read_properties(reads: Mapping[str, Read]) -> dict[str, Attribute]:
 def reads_of(
     symbols: Strings | None, arguments: Ints | None, places: builtin.ArrayAttr[Strings] | None, bounds: Strings | None
 ) -> dict[str, Read]:
-    """What `read_properties` made properties of, in order."""
+    """What `read_properties` made properties of, in order. VerifyException where the properties are of different length."""
     if symbols is None or arguments is None or places is None or bounds is None:
         return {}
-    rows = zip(texts(symbols), integers(arguments), text_lists(places), texts(bounds), strict=True)
+    columns = (texts(symbols), integers(arguments), text_lists(places), texts(bounds))
+    if len({len(column) for column in columns}) > 1:
+        raise VerifyException("read_symbols, read_arguments, read_places and read_bounds have an entry each for every number that is read")
+    rows = zip(*columns, strict=True)
     return {name: Read(argument, place, most) for name, argument, place, most in rows}
 
 

@@ -12,15 +12,17 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar, Final
 
 from treadle.analysis.data_flow import DataFlow
+from treadle.analysis.index_arithmetic import affine_value
 from treadle.analysis.sizes import cannot_compile
 from treadle.dialects import dispatch
 from treadle.ir.ancestry import captured, maker
 from treadle.ir.core import Block, Operation, SSAValue
-from treadle.ir.dialects import arith, builtin, func, tensor
+from treadle.ir.dialects import affine, arith, builtin, func, tensor
 from treadle.ir.emitter import Index
 from treadle.ir.ordering import dependence_order
 from treadle.ir.passes import register_pass
 from treadle.ir.tensors import TensorEmitter, mixed
+from treadle.plan.expr import symbol
 from treadle.records import dataclass
 from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import erase_dead
@@ -133,6 +135,19 @@ def _bound_read(cast: Operation, cuts: Sequence[_Cut]) -> None:
     cast.results[0].replace_all_uses_with(read)
 
 
+def _difference(op: Operation) -> tuple[SSAValue | None, SSAValue | None]:
+    """What an operation subtracts from what; None twice for any other one."""
+    if isinstance(op, arith.SubiOp):
+        return op.lhs, op.rhs
+    if isinstance(op, affine.ApplyOp) and len(op.operands) == 2:
+        map_, names = op.map.data, [symbol("a"), symbol("b")]
+        found = affine_value(map_.results[0], names[: map_.num_dims], names[map_.num_dims :])
+        for left, right in ((0, 1), (1, 0)):
+            if found == names[left] - names[right]:
+                return op.operands[left], op.operands[right]
+    return None, None
+
+
 def _bound_size(size: SSAValue, cuts: Sequence[_Cut]) -> None:
     """Let a size be none below 0, and no slice of it end behind its array. The difference of an end and the offset does not."""
     op = maker(size)
@@ -144,7 +159,8 @@ def _bound_size(size: SSAValue, cuts: Sequence[_Cut]) -> None:
     if not isinstance(op, dispatch.ReadIndexOp):
         found = emit.insert(arith.MaxSIOp(size, emit.constant(0)))
     for cut in cuts:
-        ends_at_read = isinstance(op, arith.SubiOp) and op.rhs is cut.offset and isinstance(op.lhs.owner, dispatch.ReadIndexOp)
+        end, start = _difference(op)
+        ends_at_read = end is not None and isinstance(end.owner, dispatch.ReadIndexOp) and start is cut.offset
         if not ends_at_read and not (cut.offset == 0 and found is size):
             found = emit.insert(arith.MinSIOp(found, emit.subtract(emit.size(cut.whole, cut.axis), cut.offset)))
     if found is not size:

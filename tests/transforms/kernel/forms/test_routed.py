@@ -6,6 +6,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from generators.grouped_contractions import routed_text
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from transforms.form_programs import kernel_of, lowered
 
 import treadle
@@ -119,6 +121,49 @@ def test_no_number_of_a_table_leads_out_of_the_arrays(index: str) -> None:
         assert np.isfinite(np.asarray(found, np.float64)).all()
 
 
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(st.integers(0, 70), min_size=1, max_size=6),
+    st.tuples(st.integers(0, 9), st.integers(0, 70)),
+    st.tuples(st.integers(1, 40), st.integers(1, 40)),
+    st.sampled_from([("f16", "i32", "offsets"), ("bf16", "i64", "counts"), ("f32", "i32", "offsets"), ("f16", "i64", "offsets")]),
+    st.booleans(),
+)
+def test_any_groups(sizes: list[int], around: tuple[int, int], extents: tuple[int, int], how: tuple[str, str, str], epilogue: bool) -> None:
+    (first, behind), (n, k), (dtype, index, form) = around, extents, how
+    ends = offsets(sizes, first, np.int32 if index == "i32" else np.int64)
+    rows, groups = int(ends[-1]) + behind + 1, len(sizes)
+    text = routed_text(rows, groups, n, k, dtype, index=index, form=form, epilogue=epilogue)
+    program = treadle.compile(text, target="sim")
+    random = np.random.default_rng(rows)
+    shapes = ((rows, k), (groups, k, n), (rows, n), (groups, n))
+    x, w, y, bias = (random.standard_normal(shape).astype(storage_dtype(ELEMENTS[dtype])) for shape in shapes)
+    given_ = [x, w, ends if form == "offsets" else np.stack([ends[:-1], np.diff(ends)]), y, *([bias] if epilogue else [])]
+    (want,) = program.reference(*given_)
+    assert (verdict := check(np.asarray(program(*given_)[0]), want)).ok, verdict
+
+
+def test_sums_go_on_from_the_rows_that_are_there() -> None:
+    text = routed_text(ROWS, 7, N, K)
+    fill = next(line for line in text.splitlines() if "%f = linalg.fill" in line)
+    part = f"tensor<{ROWS}x{N}xf16> to tensor<?x{N}xf16>"
+    text = text.replace(fill, f"    %f = tensor.extract_slice %o[%start, 0] [%count, {N}] [1, 1] : {part}")
+    program = treadle.compile(text, target="sim")
+    x, w, y, _ = operands("f16")
+    ends = offsets(SIZES, first=4)
+    (want,) = program.reference(x, w, ends, y)
+    assert (verdict := check(np.asarray(program(x, w, ends, y)[0]), want)).ok, verdict
+
+
+def test_wide_indices() -> None:
+    module, _ = lowered(routed_text(ROWS, 7, N, K, index="i64"), "sm_90a", CompileOptions(index_bits=64))
+    x, w, y, _ = operands("f16")
+    ends = offsets(SIZES, first=4, kind=np.int64)
+    want = wanted(x, w, y, list(ends))
+    report = run_program_scheduled(module, [x, w, ends, y], "late", 1)
+    assert report.ok and np.abs(report.outputs[0] - want).max() <= 2e-3 * np.abs(want).max()
+
+
 def test_rows_of_experts_in_another_order() -> None:
     """Which matrix a group has may be a number of a table, too."""
     text = routed_text(ROWS, 7, N, K).replace("%y: tensor<", "%ids: tensor<7xi32>, %y: tensor<", 1)
@@ -151,9 +196,10 @@ def test_two_products_of_the_same_rows() -> None:
     assert (verdict := check(np.asarray(program(x, w, ends, w[::-1].copy(), y)[0]), want)).ok, verdict
 
 
-def test_experts_of_a_mixture_compile_for_hopper() -> None:
+@pytest.mark.parametrize("index", ["i32", "i64"])
+def test_experts_of_a_mixture_compile_for_hopper(index: str) -> None:
     """As large as they are: descriptor copies feed two groups of consumers, whose machine code passes its audit."""
-    text = routed_text(8192, 8, 7168, 4096, "bf16")
+    text = routed_text(8192, 8, 7168, 4096, "bf16", index=index)
     program = treadle.compile(text, target="sm_90a")
     said = [r.text for r in program.remarks if (r.pass_name, r.kind) == ("set-kernel-form", "decision")]
     assert any("2 consumer warpgroups" in each for each in said)
