@@ -155,15 +155,20 @@ class KernelProblem:
         """Whether a workgroup may compute several tiles. Where a part of a reduction begins and ends, the runtime's sizes times the part's
         number tell, and such products are no steps that a proof could follow from one tile to the next. Nor is the number of tiles of
         runtime many images of an odd number of pixels. Where only the runtime knows both the tiles and their steps along k, so many
-        combinations differ that a proof takes seconds: that is for those who ask for it. Who merges parts of a tile does so once. What
-        a block reads, all warps read ahead of the roles, for one tile.
+        combinations differ that a proof takes seconds: that is for those who ask for it. Who merges parts of a tile does so once. Where
+        blocks read their sizes, no proof knows how many steps a tile has in a loop over tiles.
         """
-        if self.merges_parts or self._has_odd_images or self.nest.kernel.reads:
+        if self.merges_parts or self._has_odd_images or (self.nest.kernel.reads and not self._walks_runs):
             return False
         m, n, k = self.sizes
         blocks, is_open = frozenset(self.nest.kernel.ranges), k is None and (m is None or n is None)
         walked = all(blocks.isdisjoint(axis.size.symbols()) for axis in self.nest.axes if axis.is_reduction)
         return walked and (not is_open or self.overrides.persistent == "always")
+
+    @property
+    def _walks_runs(self) -> bool:
+        """Whether every tile takes all steps, those of no group too, because tiles in turn are asked for and few belong to no group."""
+        return self.overrides.persistent == "always" and any(runs_along(self.nest, axis) is not None for axis in self.axes[:2])
 
     @property
     def _has_odd_images(self) -> bool:

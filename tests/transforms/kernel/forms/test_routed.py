@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from treadle.sim.check import check
 from treadle.sim.element_types import storage_dtype
 from treadle.sim.schedule import run_program_scheduled
 
+EXAMPLE = Path(__file__).parents[4] / "examples" / "experts.mlir"
 SIZES = (0, 1, 63, 64, 65, 130, 3)
 ROWS, N, K = sum(SIZES) + 9, 72, 80
 SPLITS = (SIZES, (326, 0, 0, 0, 0, 0, 0), (0, 0, 0, 0, 0, 0, 0), (1, 1, 1, 1, 1, 1, 325))
@@ -47,7 +49,7 @@ def kernels(module: builtin.ModuleOp) -> list[tile.KernelOp]:
     return [op for op in module.body.block.ops if isinstance(op, tile.KernelOp)]
 
 
-@pytest.mark.parametrize(("target", "persistent"), [("sm_90a", "auto"), ("sm_90a", "always"), ("gfx942", "auto")])
+@pytest.mark.parametrize(("target", "persistent"), [("sm_90a", "auto"), ("sm_90a", "always"), ("gfx942", "auto"), ("gfx942", "always")])
 def test_schedules_give_the_groups_of_every_table(target: str, persistent: Persistence) -> None:
     module, _ = lowered(routed_text(ROWS, 7, N, K), target, CompileOptions(persistent=persistent))
     roles = [op for kernel in kernels(module) for op in kernel.walk() if isinstance(op, pipe.RolesOp)]
@@ -62,13 +64,14 @@ def test_schedules_give_the_groups_of_every_table(target: str, persistent: Persi
             assert np.abs(report.outputs[0] - want).max() <= 2e-3 * np.abs(want).max()
 
 
-@pytest.mark.parametrize("form", ["offsets", "counts"])
-def test_more_tiles_than_compute_units(form: str) -> None:
-    """Each workgroup reads the numbers of its own tile, whatever else it may do."""
+@pytest.mark.parametrize(("form", "persistent"), [("offsets", "auto"), ("counts", "always"), ("offsets", "always")])
+def test_more_tiles_than_compute_units(form: str, persistent: Persistence) -> None:
+    """Each tile's numbers are its own. Tiles in turn are for who asks for them, where few tiles belong to no group."""
     n, k = 2056, 40
-    module, _ = lowered(routed_text(ROWS, 7, n, k, form=form), "sm_90a", CompileOptions(persistent="always", form="roles"))
+    module, _ = lowered(routed_text(ROWS, 7, n, k, form=form), "sm_90a", CompileOptions(persistent=persistent, form="roles"))
     (kernel,) = (each for each in kernels(module) if any(isinstance(op, pipe.RolesOp) for op in each.walk()))
-    assert int(kernel.grid_text()[0]) > target_spec("sm_90a").compute_units
+    takes_turns = int(kernel.grid_text()[0]) == target_spec("sm_90a").compute_units
+    assert takes_turns == (form == "offsets" and persistent == "always")
     x, w, y, _ = operands("f16", n, k)
     ends = offsets(SIZES, first=3)
     table = ends if form == "offsets" else np.stack([ends[:-1], np.diff(ends)])
@@ -196,11 +199,12 @@ def test_two_products_of_the_same_rows() -> None:
     assert (verdict := check(np.asarray(program(x, w, ends, w[::-1].copy(), y)[0]), want)).ok, verdict
 
 
-@pytest.mark.parametrize("index", ["i32", "i64"])
-def test_experts_of_a_mixture_compile_for_hopper(index: str) -> None:
+@pytest.mark.parametrize(("index", "persistent"), [("i32", "auto"), ("i64", "auto"), ("i32", "always")])
+def test_experts_of_a_mixture_compile_for_hopper(index: str, persistent: Persistence) -> None:
     """As large as they are: descriptor copies feed two groups of consumers, whose machine code passes its audit."""
-    text = routed_text(8192, 8, 7168, 4096, "bf16", index=index)
-    program = treadle.compile(text, target="sm_90a")
+    text = EXAMPLE.read_text(encoding="utf-8").replace("xi32>", f"x{index}>").replace(": i32 to", f": {index} to")
+    program = treadle.compile(text, target="sm_90a", options=CompileOptions(persistent=persistent))
+    assert len(program.manifest.kernels) == 1
     said = [r.text for r in program.remarks if (r.pass_name, r.kind) == ("set-kernel-form", "decision")]
     assert any("2 consumer warpgroups" in each for each in said)
     assert not [r.text for r in program.remarks if "is rejected" in r.text]

@@ -159,13 +159,15 @@ def build_contraction(
     has_roles: bool = False,
     split: str = "",
     places_inside: bool = False,
+    in_turn: bool = False,
 ) -> tuple[Expr, Expr, Expr]:
     """Emit the kernel; returns its grid.
 
     `workgroups`: how many take all tiles in turn, 0 for one a tile. `mixed`: where tiles of two widths lie; those of the narrower one
     compute, and store again, columns of their neighbours. `has_roles`: copies and arithmetic will go to different warps.
     `split`: the name of the split of operands of f32 whose parts are multiplied; "" where they are multiplied as they are.
-    `places_inside`: of a convolution, all places of the window are taken for one step of channels.
+    `places_inside`: of a convolution, all places of the window are taken for one step of channels. `in_turn`: the tile is one of several
+    that roles take in turn.
     """
     index, (k_axis, tile_k) = kernel.index, (config.axes[2], config.tile[2])
     if places_inside and (steps := window_steps(kernel.nest, k_axis, tile_k)) is not None:
@@ -174,6 +176,8 @@ def build_contraction(
     first = index.insert(tile.ProgramIdOp(0))
     if not workgroups:
         where = _place(kernel, config, counts, first)
+        if in_turn and kernel.kernel.reads:
+            where = None  # in a loop over tiles no proof knows how many steps each has
         _build_tile(kernel, kind, config, where, has_roles=has_roles, split=split)
         return counts.total, constant(1), constant(1)
     block = Block(arg_types=[builtin.IndexType()])
