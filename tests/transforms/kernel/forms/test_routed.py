@@ -180,6 +180,61 @@ def test_rows_of_experts_in_another_order() -> None:
     assert np.abs(np.asarray(found, np.float64) - want).max() <= 2e-3 * np.abs(want).max()
 
 
+@pytest.mark.parametrize("columns", [72, 9000])
+def test_softmax_of_the_rows_of_groups(columns: int) -> None:
+    """Of rows that a workgroup holds, and of longer ones; the same where sizes are those of a fixed list."""
+    text = routed_text(40, 3, columns, 2, "f32")
+    product = next(line for line in text.splitlines() if "linalg.matmul" in line)
+    whole, part = f"tensor<40x{columns}xf32>", f"tensor<?x{columns}xf32>"
+    rows = f"    %d = tensor.extract_slice %y[%start, 0] [%count, {columns}] [1, 1] : {whole} to {part}"
+    text = text.replace(product, f"{rows}\n    %c = linalg.softmax dimension(1) ins(%d : {part}) outs(%own : {part}) -> {part}")
+    fixed = text.replace("arith.index_cast %s : i32 to index", "affine.apply affine_map<(d0) -> (d0 * 13)>(%g)")
+    fixed = fixed.replace("arith.index_cast %t : i32 to index", "affine.apply affine_map<(d0) -> (d0 * 13 + 13)>(%g)")
+    y = np.random.default_rng(1).standard_normal((40, columns)).astype(np.float32)
+    given_ = [np.zeros((40, 2), np.float32), np.zeros((3, 2, columns), np.float32), np.array([3, 3, 20, 39], np.int32), y]
+    for each in (text, fixed):
+        program = treadle.compile(each, target="sim")
+        (want,) = program.reference(*given_)
+        assert (verdict := check(np.asarray(program(*given_)[0]), want)).ok, verdict
+
+
+def test_sums_over_the_rows_of_a_group() -> None:
+    """What is reduced may be as long as a table says: the gradient of each expert's matrix."""
+    text = routed_text(ROWS, 7, N, K)
+    x, y, z, part = f"tensor<{ROWS}x{K}xf16>", f"tensor<{ROWS}x{N}xf16>", f"tensor<7x{K}x{N}xf16>", f"tensor<{K}x{N}xf16>"
+    lines = [
+        line
+        for line in text.splitlines()
+        if not any(name in line for name in ("%b =", "%own =", "%f =", "%c =", "%z =", "insert_slice %c", "return", "func.func"))
+    ]
+    at = next(number for number, line in enumerate(lines) if "%next =" in line)
+    end = next(number for number, line in enumerate(lines) if "in_parallel" in line)
+    body = [
+        f"    %d = tensor.extract_slice %y[%start, 0] [%count, {N}] [1, 1] : {y} to tensor<?x{N}xf16>",
+        f"    %n = tensor.empty() : {part}",
+        f"    %f = linalg.fill ins(%none : f16) outs(%n : {part}) -> {part}",
+        "    %c = linalg.generic {indexing_maps = [affine_map<(m, n, k) -> (k, m)>, affine_map<(m, n, k) -> (k, n)>,",
+        '      affine_map<(m, n, k) -> (m, n)>], iterator_types = ["parallel", "parallel", "reduction"]}',
+        f"      ins(%a, %d : tensor<?x{K}xf16>, tensor<?x{N}xf16>) outs(%f : {part}) {{",
+        "    ^bb0(%p: f16, %q: f16, %u: f16):",
+        "      %v = arith.mulf %p, %q : f16",
+        "      %h = arith.addf %u, %v : f16",
+        "      linalg.yield %h : f16",
+        f"    }} -> {part}",
+    ]
+    loop = f"  %z = scf.forall (%g) in (7) shared_outs(%o = %e) -> ({z}) {{"
+    insert = f"      tensor.parallel_insert_slice %c into %o[%g, 0, 0] [1, {K}, {N}] [1, 1, 1] : {part} into {z}"
+    head = [f"func.func @f(%x: {x}, %y: {y}, %table: tensor<8xi32>) -> {z} {{", f"  %e = tensor.empty() : {z}"]
+    made = [*head, *lines[:at], loop, *lines[at:end], *body, lines[end], insert, *lines[end + 1 : -1], f"  return %z : {z}", "}"]
+    program = treadle.compile("\n".join(made), target="sim")
+    random = np.random.default_rng(2)
+    given_ = [random.standard_normal(shape).astype(np.float16) for shape in ((ROWS, K), (ROWS, N))]
+    for sizes in SPLITS:
+        ends = offsets(sizes, first=2)
+        (want,) = program.reference(*given_, ends)
+        assert (verdict := check(np.asarray(program(*given_, ends)[0]), want)).ok, verdict
+
+
 def test_two_products_of_the_same_rows() -> None:
     text = routed_text(ROWS, 7, N, K).replace("%y: tensor<", f"%v: tensor<7x{K}x{N}xf16>, %y: tensor<", 1)
     product = next(line for line in text.splitlines() if "linalg.matmul" in line)

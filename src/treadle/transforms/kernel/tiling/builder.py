@@ -365,15 +365,15 @@ class KernelBuilder(KernelScope):
 
     def store_result(self, number: int, frame: Frame) -> None:
         """Store the tile of a result."""
-        self.store(number, self.known[stored_part(self.yielded()[number])[0]], self._place_of(number), frame)
+        self.store(number, self.known[stored_part(self.yielded()[number])[0]], self.place_of(number), frame)
 
     def load_result(self, number: int, frame: Frame) -> SSAValue:
         """Load the tile of a result, where the offsets and block symbols say now."""
         kernel = self.kernel
         element, align = element_of(kernel.function_type.outputs.data[number]), array_ints(kernel.result_align)[number]
-        return self._load(self.outputs[number], element, align, self._place_of(number), frame).value
+        return self._load(self.outputs[number], element, align, self.place_of(number), frame).value
 
-    def _place_of(self, number: int) -> Linears:
+    def place_of(self, number: int) -> Linears:
         """Where the tile of a result lies in it."""
         part, insertion = stored_part(self.yielded()[number])
         dims = self.result_dims(part)
