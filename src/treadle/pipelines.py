@@ -51,6 +51,7 @@ from treadle.transforms.kernel.simplify_math import SimplifyMathPass
 from treadle.transforms.kernel.spread_copies import SpreadCopiesPass
 from treadle.transforms.kernel.stage_operands import StageOperandsPass
 from treadle.transforms.kernel.store_in_bulk import StoreInBulkPass
+from treadle.transforms.tensor.bound_slice_reads import BoundSliceReadsPass
 from treadle.transforms.tensor.box_scalars import BoxScalarsPass
 from treadle.transforms.tensor.convert_conditionals import ConvertConditionalsPass
 from treadle.transforms.tensor.decompose_softmax import DecomposeSoftmaxPass
@@ -144,6 +145,7 @@ def tensor_passes(spec: TargetSpec | None = None, options: CompileOptions | None
         InlineCallsPass(),  # one function, so that nothing after it has to look through calls
         UnrollLoopsPass(),  # before branches, which may hold loops and take one side for good in some iteration
         InlineForallsPass(),  # before scalars and branches, which the bodies may hold; each block's own from here on
+        BoundSliceReadsPass(),  # where blocks are known as such, and slices are as the user wrote them
         BoxScalarsPass(),  # every argument is an array, and every scalar is computed from arrays and sizes
         ConvertConditionalsPass(),  # straight code from here on; its selections are generalised with the other arithmetic
         DecomposeSoftmaxPass(),  # the one named operation that is no single loop nest

@@ -30,6 +30,19 @@ PROGRAM = """dispatch.program @f attributes {dims = {s0 = array<i64: 0, 0>, s1 =
   dispatch.return %v : !dispatch.buffer<f16>
 }
 """
+READING = (
+    KERNEL.replace("%s0: index)", "%t: tensor<3xi64>, %s0: index, %p0: index, %r0: index)")
+    .replace('symbols = ["s0"]', 'symbols = ["s0"], block_symbols = ["p0"], block_extents = ["3"], READ')
+    .replace("READ", 'read_symbols = ["r0"], read_arguments = array<i64: 1>, read_places = [["p0"]], read_bounds = ["s0"]')
+    .replace('[["s0", "4"]]', '[["s0", "4"], ["3"]]')
+    .replace('[["4", "1"]]', '[["4", "1"], ["1"]]')
+    .replace("arg_align = array<i64: 16>", "arg_align = array<i64: 16, 16>")
+)
+BLOCKS = """func.func @f(%t: tensor<3x2xi32>, %i: index, %n: index) -> index {
+  %r = dispatch.read_index %t[%i, %i] most %n : tensor<3x2xi32>
+  return %r : index
+}
+"""
 REGION = """func.func @f(%x: tensor<3xf32>) -> tensor<3xf32> {
   %r = dispatch.region -> tensor<3xf32> attributes {origin = "copy"} {
     dispatch.yield %x : tensor<3xf32>
@@ -39,7 +52,7 @@ REGION = """func.func @f(%x: tensor<3xf32>) -> tensor<3xf32> {
 """
 
 
-@pytest.mark.parametrize("text", [KERNEL, PROGRAM, REGION, KERNEL + PROGRAM])
+@pytest.mark.parametrize("text", [KERNEL, PROGRAM, REGION, READING, BLOCKS, KERNEL + PROGRAM])
 def test_round_trip(text: str) -> None:
     printed = print_module(parse_module(text, "a.mlir", CONTEXT))
     assert print_module(parse_module(printed, "b.mlir", CONTEXT)) == printed
@@ -60,6 +73,12 @@ def test_round_trip(text: str) -> None:
         (KERNEL, "-> (tensor<4x?xf16>) attributes", "-> (tensor<?x4xf16>) attributes", "says 4"),
         (KERNEL, "dispatch.yield %r : tensor<4x?xf16>", "dispatch.yield", "where \\(tensor"),
         (KERNEL, ", dispatch.root}", "}", "no operation with dispatch.root"),
+        (READING, "tensor<3xi64>", "tensor<3xi8>", "no tensor of i32 or i64"),
+        (READING, "read_arguments = array<i64: 1>", "read_arguments = array<i64: 0>", "no tensor of i32 or i64"),
+        (READING, "read_arguments = array<i64: 1>", "read_arguments = array<i64: 2>", "no tensor of i32 or i64"),
+        (READING, '[["p0"]]', '[["p0", "0"]]', "is read at 2 indices"),
+        (READING, 'read_bounds = ["s0"]', "read_bounds = []", "have an entry each"),
+        (BLOCKS, "[%i, %i]", "[%i]", "has 1 indices"),
         (PROGRAM, "array<i64: 0, 0>", "array<i64: 1, 0>", "has 1 inputs"),
         (PROGRAM, "array<i64: 0, 0>", "array<i64: 0, 2>", "has 2 dimensions"),
         (PROGRAM, "array<i64: 0, 0>", "3 : i64", "must be array"),

@@ -55,3 +55,59 @@ def grouped_text(rows: Sequence[int], n: int, k: int, dtype: str = "f16") -> str
             "}",
         ]
     )
+
+
+def routed_text(
+    rows: int, groups: int, n: int, k: int, dtype: str = "f16", *, index: str = "i32", form: str = "offsets", epilogue: bool = False
+) -> str:
+    """The same where the runtime knows the groups: into Y, whose other rows stay, go the rows of each.
+
+    `form`: what `%table` holds, "offsets" where each group begins, and the last one ends; "counts" where they begin, then their sizes.
+    `epilogue`: a bias of each group is added, and what is below zero becomes zero.
+    """
+    x, w, y, bias = (f"tensor<{shape}x{dtype}>" for shape in (f"{rows}x{k}", f"{groups}x{k}x{n}", f"{rows}x{n}", f"{groups}x{n}"))
+    part, own, result, line = (f"tensor<{shape}x{dtype}>" for shape in (f"?x{k}", f"{k}x{n}", f"?x{n}", f"{n}"))
+    table = f"tensor<{groups + 1}x{index}>" if form == "offsets" else f"tensor<2x{groups}x{index}>"
+    places = ("%g", "%next") if form == "offsets" else ("%zero, %g", "%one, %g")
+    size = "%count = arith.subi %second, %start : index" if form == "offsets" else "%count = arith.addi %second, %zero : index"
+    body = [
+        f"    %s = tensor.extract %table[{places[0]}] : {table}",
+        f"    %t = tensor.extract %table[{places[1]}] : {table}",
+        f"    %start = arith.index_cast %s : {index} to index",
+        f"    %second = arith.index_cast %t : {index} to index",
+        f"    {size}",
+        f"    %a = tensor.extract_slice %x[%start, 0] [%count, {k}] [1, 1] : {x} to {part}",
+        f"    %b = tensor.extract_slice %w[%g, 0, 0] [1, {k}, {n}] [1, 1, 1] : {w} to {own}",
+        f"    %own = tensor.empty(%count) : {result}",
+        f"    %f = linalg.fill ins(%none : {dtype}) outs(%own : {result}) -> {result}",
+        f"    %c = linalg.matmul ins(%a, %b : {part}, {own}) outs(%f : {result}) -> {result}",
+    ]
+    if epilogue:
+        body += [
+            f"    %line = tensor.extract_slice %bias[%g, 0] [1, {n}] [1, 1] : {bias} to {line}",
+            "    %r = linalg.generic {indexing_maps = [",
+            "        affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (j)>, affine_map<(i, j) -> (i, j)>],",
+            f'        iterator_types = ["parallel", "parallel"]}} ins(%c, %line : {result}, {line}) outs(%own : {result}) {{',
+            f"    ^bb0(%p: {dtype}, %q: {dtype}, %u: {dtype}):",
+            f"      %sum = arith.addf %p, %q : {dtype}",
+            f"      %top = arith.maximumf %sum, %none : {dtype}",
+            f"      linalg.yield %top : {dtype}",
+            f"    }} -> {result}",
+        ]
+    return "\n".join(
+        [
+            f"func.func @routed(%x: {x}, %w: {w}, %table: {table}, %y: {y}{f', %bias: {bias}' if epilogue else ''}) -> {y} {{",
+            f"  %none = arith.constant 0.0 : {dtype}",
+            "  %zero = arith.constant 0 : index",
+            "  %one = arith.constant 1 : index",
+            f"  %z = scf.forall (%g) in ({groups}) shared_outs(%o = %y) -> ({y}) {{",
+            "    %next = arith.addi %g, %one : index",
+            *body,
+            "    scf.forall.in_parallel {",
+            f"      tensor.parallel_insert_slice {'%r' if epilogue else '%c'} into %o[%start, 0] [%count, {n}] [1, 1] : {result} into {y}",
+            "    }",
+            "  }",
+            f"  return %z : {y}",
+            "}",
+        ]
+    )

@@ -41,7 +41,7 @@ def _tile_counts(nest: LoopNest, extents: Sequence[int], together: int) -> Itera
 
 def _sizes(nest: LoopNest, extents: Sequence[int], together: int) -> Iterator[tuple[Expr, str]]:
     """What the tile program walks over, counts, and steps by."""
-    blocks = {axis.block: axis.size for axis in nest.axes if axis.block}
+    blocks = nest.kernel.ranges
     for axis in nest.axes:
         for peak in peaks(axis.size):
             yield from ((bound, "an axis") for bound in _in_any_block(peak, blocks))
@@ -96,7 +96,7 @@ def _body_bounds(view: StructuredOp, known: KernelSizes, outer: IndexBounds) -> 
 def _arithmetic(kernel: dispatch.KernelOp) -> Iterator[Bound | None]:
     """Bounds of all index arithmetic that the user wrote: at the kernel's top, and in bodies."""
     symbols, known = kernel_symbols(kernel), KernelSizes(kernel)
-    blocks = {symbol(name): as_expr(extent) for name, extent in kernel.blocks.items()}
+    blocks = {symbol(name): extent for name, extent in kernel.ranges.items()}
 
     def leaf(value: SSAValue) -> Bound | None:
         known = symbols.get(value)

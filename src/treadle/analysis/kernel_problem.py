@@ -10,6 +10,7 @@ from treadle.analysis.contraction_axes import is_plain, main_axis, reads_whole_t
 from treadle.analysis.descriptor_access import OperandCopies, operand_copies, operand_rows, read_shape, result_shape
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.exchanged_nest import exchanged
+from treadle.analysis.group_runs import runs_along
 from treadle.analysis.indexing import Contraction
 from treadle.analysis.loop_nest import LoopNest
 from treadle.analysis.nest_axes import Access
@@ -154,14 +155,20 @@ class KernelProblem:
         """Whether a workgroup may compute several tiles. Where a part of a reduction begins and ends, the runtime's sizes times the part's
         number tell, and such products are no steps that a proof could follow from one tile to the next. Nor is the number of tiles of
         runtime many images of an odd number of pixels. Where only the runtime knows both the tiles and their steps along k, so many
-        combinations differ that a proof takes seconds: that is for those who ask for it. Who merges parts of a tile does so once.
+        combinations differ that a proof takes seconds: that is for those who ask for it. Who merges parts of a tile does so once. Where
+        blocks read their sizes, no proof knows how many steps a tile has in a loop over tiles.
         """
-        if self.merges_parts or self._has_odd_images:
+        if self.merges_parts or self._has_odd_images or (self.nest.kernel.reads and not self._walks_runs):
             return False
         m, n, k = self.sizes
-        blocks, is_open = frozenset(self.nest.kernel.blocks), k is None and (m is None or n is None)
+        blocks, is_open = frozenset(self.nest.kernel.ranges), k is None and (m is None or n is None)
         walked = all(blocks.isdisjoint(axis.size.symbols()) for axis in self.nest.axes if axis.is_reduction)
         return walked and (not is_open or self.overrides.persistent == "always")
+
+    @property
+    def _walks_runs(self) -> bool:
+        """Whether every tile takes all steps, those of no group too, because tiles in turn are asked for and few belong to no group."""
+        return self.overrides.persistent == "always" and any(runs_along(self.nest, axis) is not None for axis in self.axes[:2])
 
     @property
     def _has_odd_images(self) -> bool:
@@ -178,8 +185,12 @@ class KernelProblem:
 
     @cached_property
     def shape(self) -> ContractionShape:
-        """The sizes as the models of tiles see them."""
-        nest, (m, n, _) = self.nest, self.sizes
+        """The sizes as the models of tiles see them: of groups that share out an axis, as if all were of one size."""
+        nest = self.nest
+        m, n = (
+            size if size is None or (runs := runs_along(nest, axis)) is None else -(-size // runs.groups)
+            for size, axis in zip(self.sizes[:2], self.axes[:2], strict=True)
+        )
         others = [axis.usual for i, axis in enumerate(nest.axes) if not axis.is_reduction and i not in self.axes[:2]]
         batch = None if None in others else prod(size for size in others if size is not None)
         return ContractionShape(batch, m, n, reduced_size(nest), len(nest.roots), shared_operand(nest, self.kind))

@@ -142,7 +142,8 @@ def with_blocks(kernel: dispatch.KernelOp, axes: Sequence[Axis], computation: Co
     """The axes behind those of the blocks, each with an extent that no block exceeds."""
     extents = {name: as_expr(text) for name, text in kernel.blocks.items()}
     role: Role = "batch" if isinstance(computation, Contraction) else "parallel"
-    return (*(Axis((), extent, role, block=name) for name, extent in extents.items()), *(_reaching(axis, extents, kernel) for axis in axes))
+    ranges = kernel.ranges
+    return (*(Axis((), extent, role, block=name) for name, extent in extents.items()), *(_reaching(axis, ranges, kernel) for axis in axes))
 
 
 def _reaching(axis: Axis, extents: dict[str, Expr], kernel: dispatch.KernelOp) -> Axis:

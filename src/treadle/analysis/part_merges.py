@@ -72,6 +72,8 @@ def found_merge(merging: dispatch.LaunchOp, kernels: dict[str, dispatch.KernelOp
     parts = kernels[makers[0].kernel.string_value()]
     if len(parts.symbols) or len(kernel.symbols):
         return "sizes are known at run time only"
+    if parts.reads or kernel.reads:
+        return "sizes are read at run time"
     if len(parts.blocks) != 1 or len(parts.function_type.outputs) != 1:
         return "the parts are not those of one loop"
     part, insertion = stored_part(yielded(parts)[0])

@@ -96,7 +96,7 @@ def index_expr(value: SSAValue, symbols: dict[SSAValue, Expr]) -> Expr:
 
 def kernel_symbols(kernel: dispatch.KernelOp) -> dict[SSAValue, Expr]:
     """The kernel's index arguments as symbols."""
-    names = (*dispatch.texts(kernel.symbols), *kernel.blocks)
+    names = (*dispatch.texts(kernel.symbols), *kernel.blocks, *kernel.reads)
     return {arg: symbol(name) for arg, name in zip(kernel.body.block.args[kernel.tensor_count :], names, strict=True)}
 
 

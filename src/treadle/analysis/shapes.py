@@ -11,6 +11,7 @@ from treadle import errors
 from treadle.analysis.index_arithmetic import affine_value, infer_affine, infer_arithmetic
 from treadle.analysis.indexing import gathered_tensors, is_linear, structured, tensor_of
 from treadle.analysis.sizes import (
+    ReadNumber,
     Shapes,
     SizeCheck,
     cannot_compile,
@@ -146,6 +147,8 @@ def _infer(op: Operation, shapes: Shapes) -> None:
             infer_affine(op, shapes)
         case _ if op.name == "dispatch.block_index":
             _infer_block_index(op, shapes)
+        case _ if op.name == "dispatch.read_index":
+            _infer_read(op, shapes)
         case _ if op.name == "dispatch.same_size":
             left, right = (shapes.index(value) for value in op.operands)
             if left is not None and right is not None:
@@ -164,6 +167,19 @@ def _infer_block_index(op: Operation, shapes: Shapes) -> None:
         hint = "compute the bounds from constants, tensor.dim and integer arguments: the grid is known before kernels are launched"
         raise cannot_compile(op, what="a 'scf.forall' whose bounds are computed from data or from the index of another one", hint=hint)
     shapes.set_index(op.results[0], shapes.new_block(extent))
+
+
+def _infer_read(op: Operation, shapes: Shapes) -> None:
+    table, *indices, most = op.operands
+    known = [shapes.index(value) for value in (*indices, most)]
+    if any(value is None for value in known):
+        hint = "read it at indices that are computed from constants, sizes and the index of scf.forall"
+        raise cannot_compile(op, what="an offset or a size that is read from a tensor at a place that depends on data", hint=hint)
+    *place, bound = [value for value in known if value is not None]
+    for axis, (index, size) in enumerate(zip(place, shapes.shape(table), strict=True)):
+        shapes.require_at_most(constant(0), index, f"an offset or a size is read ahead of axis {axis} of its tensor", op)
+        shapes.require_at_most(index + 1, size, f"an offset or a size is read beyond axis {axis} of its tensor", op)
+    shapes.set_index(op.results[0], shapes.new_read(ReadNumber(table, tuple(place), bound)))
 
 
 def _infer_tensor(op: Operation, shapes: Shapes) -> bool:

@@ -27,6 +27,15 @@ class SizeCheck:
     location: SourceLocation | None
 
 
+@dataclass(frozen=True, slots=True)
+class ReadNumber:
+    """A number from 0 to `most` that each block reads from a tensor of the function, at these indices."""
+
+    table: SSAValue
+    place: tuple[Expr, ...]
+    most: Expr
+
+
 @dataclass(slots=True)
 class Shapes:
     """The sizes of one function. `sources[name]` says where a symbol is read: (input, axis), axis < 0 for the stride of axis -1-axis.
@@ -37,6 +46,8 @@ class Shapes:
     sources: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
     blocks: dict[str, Expr] = field(default_factory=dict[str, Expr])
     """The symbols of block indices with the number of values of each; what holds of them must hold for every value."""
+    reads: dict[str, ReadNumber] = field(default_factory=dict[str, ReadNumber])
+    """The symbols of numbers that blocks read from tensors, and where; the same for them."""
     _shapes: dict[SSAValue, tuple[Expr, ...]] = field(default_factory=dict[SSAValue, tuple[Expr, ...]])
     _indices: dict[SSAValue, Expr] = field(default_factory=dict[SSAValue, Expr])
     _replaced: dict[str, Expr] = field(default_factory=dict[str, Expr])
@@ -92,9 +103,22 @@ class Shapes:
         self.blocks[name] = extent
         return symbol(name)
 
+    def new_read(self, number: ReadNumber) -> Expr:
+        """The symbol of a number that blocks read, the same for the same number."""
+        name = next((name for name, known in self.reads.items() if known == number), f"r{len(self.reads)}")
+        self.reads[name] = number
+        return symbol(name)
+
+    @property
+    def ranges(self) -> dict[str, Expr]:
+        """The symbols whose values differ from block to block, with how many values each may have, from 0."""
+        found = {name: self.resolve(extent) for name, extent in self.blocks.items()}
+        return found | {name: self.resolve(read.most) + 1 for name, read in self.reads.items()}
+
     def is_per_block(self, size: Expr) -> bool:
         """Whether an expression differs from block to block."""
-        return not self.blocks.keys().isdisjoint(size.symbols())
+        used = size.symbols()
+        return not (self.blocks.keys().isdisjoint(used) and self.reads.keys().isdisjoint(used))
 
     def set_shape(self, value: SSAValue, sizes: Sequence[Expr]) -> None:
         """Record the shape of a tensor."""
@@ -132,11 +156,11 @@ class Shapes:
         """
         gap = self.resolve(right) - self.resolve(left)
         if self.is_per_block(gap):
-            known = {name: self.resolve(extent) for name, extent in self.blocks.items()}
+            known = self.ranges
             if (smallest := least(gap, known)) is None:
                 hint = "compute the offsets and sizes in scf.forall with sums, products with sizes, min and max of its indices"
                 raise cannot_compile(op, what=f"a size that must hold in every block ({message})", hint=hint)
-            blocks = [extent for name, extent in known.items() if name in gap.symbols() and not extent.is_constant]
+            blocks = [known[name] for name in self.blocks if name in gap.symbols() and not known[name].is_constant]
             for value in (each for each in smallest if not is_never_negative(each)):
                 # Nothing is required where there is no block.
                 self.require_at_most(constant(0), maximum(value, *(-extent for extent in blocks)), message, op)
@@ -185,7 +209,8 @@ def unsupported(op: Operation) -> TreadleError:
         "scf.for": "give it constant bounds, or write it as a reduction with linalg.generic or linalg.reduce",
         "scf.if": "choose elementwise with arith.select inside linalg.generic",
         "scf.while": "write it without a loop whose end depends on data: kernels are launched before that is known",
-        "tensor.extract": "take sizes and offsets from constants, tensor.dim and integer arguments, and use elements inside linalg.generic",
+        "tensor.extract": "take sizes and offsets from constants, tensor.dim and integer arguments, those of slices in scf.forall "
+        "from tensors of i32 or i64 too, with arith.index_cast, and use elements inside linalg.generic",
     }
     hint = hints.get(op.name, "express it with linalg.generic on tensors, tensor slices and reshapes")
     return cannot_compile(op, what=f"'{op.name}' on tensors, outside a kernel,", hint=hint)

@@ -81,8 +81,7 @@ def _block_refusal(nest: LoopNest, k_axis: int) -> str | None:
     walked = {dim for number, axis in enumerate(nest.axes) if number != k_axis for dim in axis.dims}
     if any(cut.dim in walked for access in nest.accesses for cut in access.cuts):
         return "blocks have parts of an axis that is not reduced"
-    extents = {axis.block: axis.size for axis in nest.axes if axis.block}
-    shortest = least(nest.axes[k_axis].size, extents)
+    shortest = least(nest.axes[k_axis].size, nest.kernel.ranges)
     if nest.axes[k_axis].reach is not None and (shortest is None or any((size.as_int() or 0) < 1 for size in shortest)):
         return "a block may have nothing to reduce"
     return None

@@ -26,6 +26,7 @@ HOST_OPERATIONS = frozenset(
         "func.return",
         "dispatch.block_index",
         "dispatch.only_where",
+        "dispatch.read_index",
         "dispatch.same_size",
         "dispatch.region",
     }

@@ -21,6 +21,7 @@ from treadle.dialects.dispatch_attributes import (
     texts,
 )
 from treadle.dialects.dispatch_host import AllocOp, CheckOp, ConstantOp, InputOp, LaunchOp, ProgramOp, ReturnOp, ViewOp
+from treadle.dialects.dispatch_reads import Read, ReadIndexOp, check_reads, read_properties, reads_of
 from treadle.dialects.split_attribute import SplitAttr
 from treadle.ir.core import (
     Attribute,
@@ -48,6 +49,7 @@ from treadle.ir.core import (
     var_result_def,
 )
 from treadle.ir.dialects import builtin, linalg
+from treadle.plan.expr import Expr, as_expr
 
 __all__ = [
     "DISPATCH",
@@ -65,6 +67,8 @@ __all__ = [
     "LaunchOp",
     "OnlyWhereOp",
     "ProgramOp",
+    "Read",
+    "ReadIndexOp",
     "RegionOp",
     "ReturnOp",
     "SameSizeOp",
@@ -211,12 +215,13 @@ def _check_roots(roots: Sequence[Operation]) -> None:
 
 @irdl_op_definition
 class KernelOp(IRDLOperation):
-    """One kernel as a program on tensors: tensor arguments, then one `index` argument for each of `symbols` and of `block_symbols`.
+    """One kernel as a program on tensors: its tensors, then an `index` argument for each of `symbols`, `block_symbols` and `read_symbols`.
 
     Properties: `symbols` names of the index arguments that a launch gives; `block_symbols` names of those that workgroups have from their
-    place in the grid, 0 to the entry of `block_extents` - 1, the last fastest; `arg_shapes`, `arg_strides`, `arg_align` (bytes) of the
-    tensor arguments; `result_shapes`, `result_strides`, `result_align` of the memory the results go to. See docs/architecture.md for what
-    the body may hold.
+    place in the grid, 0 to the entry of `block_extents` - 1, the last fastest; `read_symbols` names of those that they read, each from the
+    tensor argument of its entry in `read_arguments` at that of `read_places`, brought to 0 .. that of `read_bounds`; `arg_shapes`,
+    `arg_strides`, `arg_align` (bytes) of the tensor arguments; `result_shapes`, `result_strides`, `result_align` of the memory the results
+    go to. See docs/architecture.md for what the body may hold.
     """
 
     name = "dispatch.kernel"
@@ -225,6 +230,10 @@ class KernelOp(IRDLOperation):
     symbols = prop_def(builtin.ArrayAttr[builtin.StringAttr])
     block_symbols = opt_prop_def(builtin.ArrayAttr[builtin.StringAttr])
     block_extents = opt_prop_def(builtin.ArrayAttr[builtin.StringAttr])
+    read_symbols = opt_prop_def(builtin.ArrayAttr[builtin.StringAttr])
+    read_arguments = opt_prop_def(builtin.DenseArrayBase)
+    read_places = opt_prop_def(builtin.ArrayAttr[Strings])
+    read_bounds = opt_prop_def(builtin.ArrayAttr[builtin.StringAttr])
     arg_shapes = prop_def(builtin.ArrayAttr[Strings])
     arg_strides = prop_def(builtin.ArrayAttr[Strings])
     arg_align = prop_def(builtin.DenseArrayBase)
@@ -242,6 +251,7 @@ class KernelOp(IRDLOperation):
         *,
         symbols: Sequence[str],
         blocks: Mapping[str, object] | None = None,
+        reads: Mapping[str, Read] | None = None,
         arg_shapes: Sequence[Sequence[object]],
         arg_strides: Sequence[Sequence[object]],
         arg_align: Sequence[int],
@@ -257,6 +267,7 @@ class KernelOp(IRDLOperation):
                 "function_type": builtin.FunctionType.from_lists([arg.type for arg in body.block.args], list(result_types)),
                 "symbols": strings(symbols),
                 **({"block_symbols": strings(blocks), "block_extents": strings(blocks.values())} if blocks else {}),
+                **read_properties(reads or {}),
                 "arg_shapes": string_lists(arg_shapes),
                 "arg_strides": string_lists(arg_strides),
                 "arg_align": ints(arg_align),
@@ -270,7 +281,7 @@ class KernelOp(IRDLOperation):
     @property
     def tensor_count(self) -> int:
         """How many of the block's arguments are tensors (they come first)."""
-        return len(self.body.block.args) - len(self.symbols) - len(self.blocks)
+        return len(self.body.block.args) - len(self.symbols) - len(self.blocks) - len(self.reads)
 
     @property
     def blocks(self) -> dict[str, str]:
@@ -279,6 +290,17 @@ class KernelOp(IRDLOperation):
             return {}
         return dict(zip(texts(self.block_symbols), texts(self.block_extents), strict=True))
 
+    @property
+    def reads(self) -> dict[str, Read]:
+        """Each symbol that workgroups read, with where from."""
+        return reads_of(self.read_symbols, self.read_arguments, self.read_places, self.read_bounds)
+
+    @property
+    def ranges(self) -> dict[str, Expr]:
+        """The symbols of blocks and of reads, each with the number of values that it may have, from 0."""
+        found = {name: as_expr(extent) for name, extent in self.blocks.items()}
+        return found | {name: as_expr(read.most) + 1 for name, read in self.reads.items()}
+
     def verify_(self) -> None:
         args = [arg.type for arg in self.body.block.args]
         _check_types("dispatch.kernel takes", list(self.body.block.args), list(self.function_type.inputs))
@@ -286,8 +308,9 @@ class KernelOp(IRDLOperation):
         wrong = any(not isinstance(type_, builtin.TensorType) for type_ in tensors)
         if len(self.symbols) > len(args) or wrong or any(not isinstance(type_, builtin.IndexType) for type_ in scalars):
             raise VerifyException(
-                "dispatch.kernel takes its tensors first, then one index argument for each name in symbols, block_symbols"
+                "dispatch.kernel takes its tensors first, then one index argument for each name in symbols, block_symbols, read_symbols"
             )
+        check_reads(self.reads, tensors)
         outputs = list(self.function_type.outputs)
         _check_rows("arg_shapes", self.arg_shapes, tensors)
         _check_rows("arg_strides", self.arg_strides, tensors)
@@ -341,6 +364,7 @@ DISPATCH = Dialect(
         KernelOp,
         YieldOp,
         BlockIndexOp,
+        ReadIndexOp,
         SameSizeOp,
         OnlyWhereOp,
         ProgramOp,

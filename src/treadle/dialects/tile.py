@@ -19,7 +19,6 @@ from treadle.dialects.tile_compute import (
     BroadcastOp,
     ContractOp,
     ConvertLayoutOp,
-    ExtractOp,
     IotaOp,
     PermuteOp,
     ReduceOp,
@@ -39,6 +38,7 @@ from treadle.dialects.tile_memory import (
     StoreOp,
     ViewOp,
 )
+from treadle.dialects.tile_scalars import ExtractOp, OpaqueOp
 from treadle.dialects.tile_types import (
     BULK_TENSOR,
     DYNAMIC,
@@ -98,6 +98,7 @@ __all__ = [
     "LocalFlagOp",
     "LocalLoadOp",
     "LocalStoreOp",
+    "OpaqueOp",
     "PermuteOp",
     "PrintOp",
     "ProgramIdOp",
@@ -312,6 +313,7 @@ TILE = Dialect(
         PermuteOp,
         ReshapeOp,
         ExtractOp,
+        OpaqueOp,
         SliceOp,
         SplatOp,
         IotaOp,

@@ -284,28 +284,6 @@ class ReshapeOp(_UnaryTileOp):
 
 
 @irdl_op_definition
-class ExtractOp(IRDLOperation, HasEffects):
-    """The element of a tile of one integer as an index, the same for all threads."""
-
-    name = "tile.extract"
-    source = operand_def(builtin.TensorType)
-    result = result_def(builtin.IndexType)
-    traits = traits_def(Pure())
-    assembly_format = "$source attr-dict `:` type($source)"
-
-    def __init__(self, source: SSAValue) -> None:
-        super().__init__(operands=[source], result_types=[builtin.IndexType()])
-
-    def verify_(self) -> None:
-        source = tile_type(self.source)
-        if prod(source.get_shape()) != 1 or source.element_type not in (builtin.i32, builtin.i64):
-            raise VerifyException(f"tile.extract takes a tile of one i32 or i64, not {source}")
-
-    def effects(self) -> tuple[Effect, ...]:
-        return ()
-
-
-@irdl_op_definition
 class SliceOp(_UnaryTileOp):
     """A box of a register tile at static offsets. Moves no data: each thread keeps those of its registers that lie in the box.
 

@@ -32,14 +32,21 @@ def kernel_function(kernel: dispatch.KernelOp) -> builtin.ModuleOp:
     return builtin.ModuleOp([func.FuncOp(kernel.sym_name.data, kind, Region(block))])
 
 
-def evaluate_kernel(
-    kernel: dispatch.KernelOp, tensors: Sequence[Array], symbols: Sequence[int] = (), block: Sequence[int] = ()
-) -> list[ReferenceResult]:
-    """Evaluate one block of a kernel on its tensor arguments, the values of its symbols and those of its block symbols.
+def evaluate_kernel(kernel: dispatch.KernelOp, tensors: Sequence[Array], numbers: Sequence[int] = ()) -> list[ReferenceResult]:
+    """Evaluate one block of a kernel on its tensor arguments, and the values of its symbols, of those of blocks and of those that are read.
 
     Raises `TreadleError` TR320/TR321 for types and operations that cannot be evaluated.
     """
-    return evaluate_module(kernel_function(kernel), [*tensors, *map(np.asarray, (*symbols, *block))], rounded=False)
+    return evaluate_module(kernel_function(kernel), [*tensors, *map(np.asarray, numbers)], rounded=False)
+
+
+def _numbers_read(kernel: dispatch.KernelOp, arrays: Sequence[Array], known: dict[str, int]) -> list[int]:
+    """The numbers that a block, whose symbols are `known`, reads."""
+    found = dict(known)
+    for name, read in kernel.reads.items():
+        place = tuple(expr.parse(text).evaluate(found) for text in read.place)
+        found[name] = min(max(int(arrays[read.argument][place]), 0), expr.parse(read.most).evaluate(found))
+    return [found[name] for name in kernel.reads]
 
 
 class _Program(SimProgram):
@@ -65,9 +72,11 @@ class _Program(SimProgram):
                     name = kernel.sym_name.data
                     unreachable(f"kernel {name} is told {shape} by {steps} of a buffer of {buffer.shape} by {buffer.strides}")
         symbols = [given[name] for name in dispatch.texts(kernel.symbols)]
-        arrays = [values[value].array() for value in op.inputs]
+        arrays, names = [values[value].array() for value in op.inputs], (*dispatch.texts(kernel.symbols), *kernel.blocks)
         for block in product(*(range(expr.parse(text).evaluate(given)) for text in kernel.blocks.values())):
-            for result, value in zip(evaluate_kernel(kernel, arrays, symbols, block), op.outputs, strict=True):
+            numbers = [*symbols, *block]
+            numbers += _numbers_read(kernel, arrays, dict(zip(names, numbers, strict=True)))
+            for result, value in zip(evaluate_kernel(kernel, arrays, numbers), op.outputs, strict=True):
                 own = ... if result.unwritten is None else ~result.unwritten  # a block leaves alone what others write
                 values[value].array()[own] = result.value[own]
 

@@ -20,7 +20,7 @@ from treadle.sim.contraction import matrix_product
 from treadle.sim.element_types import Array, is_float, poison, storage_dtype
 from treadle.sim.elementwise import Function, attribute_value, elementwise_function, unary
 from treadle.sim.faults import SimulationFault
-from treadle.sim.index_values import index_check, index_function
+from treadle.sim.index_values import index_check, index_function, index_width_around
 from treadle.sim.memory import FoldedView, Pointer, View, Window
 from treadle.sim.updates import update_function
 
@@ -212,8 +212,9 @@ def _iota(op: tile.IotaOp) -> Function:
     return lambda: whole
 
 
-def _extract(value: Array) -> int:
-    return int(value.reshape(-1)[0])
+def _extract(op: tile.ExtractOp) -> Function:
+    limit = 1 << (index_width_around(op) - 1)
+    return unary(lambda value: min(max(int(value.reshape(-1)[0]), -limit), limit - 1))
 
 
 def _store_local(op: tile.LocalStoreOp) -> Function:
@@ -271,7 +272,9 @@ def _tile_function(op: Operation) -> Function | None:
             sides = tile.tile_type(op.result).get_shape()
             return unary(lambda value: value.reshape(sides))
         case tile.ExtractOp():
-            return _extract
+            return _extract(op)
+        case tile.OpaqueOp():
+            return unary(lambda value: value)
         case tile.PrintOp():
             return lambda *_: None  # shown by what executes whole workgroups, which knows which one it is
         case tile.SliceOp():

@@ -7,7 +7,7 @@ arithmetic is taken not to overflow, that of fewer than 32 bits may.
 from collections.abc import Callable, Sequence, Set
 from typing import cast
 
-from treadle.dialects.tile import KernelOp
+from treadle.dialects.tile import KernelOp, OpaqueOp
 from treadle.ir.ancestry import operands_of
 from treadle.ir.core import AffineBinaryOpKind, Attribute, Block, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
@@ -233,7 +233,7 @@ def scalar_function(op: Operation) -> Function | None:
 
 Linear = tuple[tuple[tuple[int, int], ...], int]
 """Atoms (by number) with their factors, sorted; the constant."""
-_FUNCTIONS = ("arith.", "math.", "affine.", "tile.extract")
+_FUNCTIONS = ("arith.", "math.", "affine.", "tile.extract", "tile.opaque")
 
 
 class LinearForms:
@@ -324,7 +324,7 @@ def add(one: Linear, other: Linear, factor: int) -> Linear:
 
 
 def sources_of(value: SSAValue) -> list[SSAValue]:
-    """The values that decide about `value`, through loops and branches."""
+    """The values that decide about `value`, through loops and branches; none where it is any number."""
     owner = value.owner
     if isinstance(value, BlockArgument):
         loop = cast(Block, owner).parent_op()
@@ -340,7 +340,9 @@ def sources_of(value: SSAValue) -> list[SSAValue]:
         at = owner.results.index(value)
         ends = [region.block.last_op for region in owner.regions if region.blocks]
         return [owner.cond, *(end.operands[at] for end in ends if end is not None)]
-    return list(operands_of(owner)) if isinstance(owner, Operation) and not owner.regions else []
+    if not isinstance(owner, Operation) or owner.regions or isinstance(owner, OpaqueOp):
+        return []
+    return list(operands_of(owner))
 
 
 def yielded(loop: scf.ForOp) -> Sequence[SSAValue]:

@@ -236,6 +236,8 @@ class KernelEmitter:
             emit_reshape(ctx, op)
         elif isinstance(op, tile.ExtractOp):
             emit_extract(ctx, op)
+        elif isinstance(op, tile.OpaqueOp):
+            ctx.bind(op.result, ctx.scalar(op.source))
         elif isinstance(op, tile.SliceOp):
             emit_slice(ctx, op)
         elif isinstance(op, tile.ConvertLayoutOp):
@@ -328,7 +330,20 @@ def _is_first(op: sync.ClusterBarrierOp) -> bool:
 
 
 Handler = Callable[[KernelEmitter, Operation], None]
-_TILES = ("program_id", "contract", "reduce", "splat", "iota", "broadcast", "permute", "reshape", "slice", "convert_layout", "extract")
+_TILES = (
+    "program_id",
+    "contract",
+    "reduce",
+    "splat",
+    "iota",
+    "broadcast",
+    "permute",
+    "reshape",
+    "slice",
+    "convert_layout",
+    "extract",
+    "opaque",
+)
 _MEMORY = ("view", "load", "gather", "atomic", "store", "local_load", "local_store", "count_in", "local_flag", "copy", "copy_out")
 _ORDER = (
     "barrier",

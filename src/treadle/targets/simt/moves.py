@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from treadle.codegen.llvm_text import I32, TRUE, Builder, Value, i32
+from treadle.codegen.llvm_text import I32, I64, TRUE, Builder, Value, i32, i64
 from treadle.dialects.tile import (
     BroadcastOp,
     ConvertLayoutOp,
@@ -24,6 +24,7 @@ from treadle.layout.conversion import RegisterChoice, ShuffleRound, convert
 from treadle.layout.grouping import group_index
 from treadle.layout.slicing import slice_registers
 from treadle.layout.tile_layout import TileLayout, broadcast_registers
+from treadle.plan.index_range import INDEX_LIMIT
 from treadle.targets.simt.casts import CASTS, emit_cast
 from treadle.targets.simt.constants import emit_constant
 from treadle.targets.simt.context import KernelContext
@@ -127,9 +128,13 @@ def emit_reshape(ctx: KernelContext, op: ReshapeOp) -> None:
 
 
 def emit_extract(ctx: KernelContext, op: ExtractOp) -> None:
-    """The one element, which every thread holds."""
-    element = ctx.tile(op.source)[0]
-    known = ctx.hooks.uniform(ctx.b, element) if element.type == I32 else element
+    """The one element, which every thread holds; the nearest that an index holds."""
+    element, b = ctx.tile(op.source)[0], ctx.b
+    if element.type == I64 and ctx.index_type == I32:
+        for limit, beyond in ((i64(-INDEX_LIMIT - 1), "slt"), (i64(INDEX_LIMIT), "sgt")):
+            element = b.select(b.icmp(beyond, element, limit), limit, element)
+        element = b.trunc(element, I32)
+    known = ctx.hooks.uniform(b, element) if element.type == I32 else element
     ctx.bind(op.result, ctx.as_index(known))
 
 

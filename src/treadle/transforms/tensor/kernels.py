@@ -1,10 +1,11 @@
 """The kernels of a module while programs are built: regions become isolated kernels, equal ones are shared."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import field, replace
 from typing import Protocol
 
 from treadle.analysis.shapes import Shapes
+from treadle.analysis.sizes import ReadNumber, cannot_compile
 from treadle.dialects import dispatch
 from treadle.errors import InternalError
 from treadle.ir.ancestry import captured
@@ -53,6 +54,14 @@ def copy_region(source: SSAValue, like: Operation) -> dispatch.RegionOp:
     return region
 
 
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """What differs from block to block: the symbols of blocks with their extents, and those of the numbers that blocks read."""
+
+    blocks: dict[str, Expr]
+    reads: dict[str, dispatch.Read]
+
+
 @dataclass(slots=True)
 class KernelTable:
     """Kernels in the order they were first needed; `_names` finds an equal one by its text."""
@@ -72,25 +81,33 @@ class KernelTable:
                 raise InternalError(f"a kernel captures {value.type}, which is no size")
             sizes[value] = size
         hoisted: dict[Expr, Expr] = {}
-        walked = holder.shapes.blocks.keys()
+        walked = holder.shapes.ranges.keys()
 
         def settled(size: Expr) -> Expr:
             return of_the_launch(size, walked, hoisted, lambda: f"h{len(hoisted)}")
 
-        inputs = [_with_sizes(holder.buffer(value, like), settled) for value in tensors]
         outputs = [_with_sizes(buffer, settled) for buffer in outputs]
         sizes = {value: settled(size) for value, size in sizes.items()}
-        buffers = (*inputs, *outputs)
-        told = [*(size for buffer in buffers for size in _sizes_told(buffer)), *sizes.values()]
+        read = _numbers_read([holder.buffer(value, like) for value in tensors], outputs, sizes.values(), holder.shapes)
+        tensors = list(dict.fromkeys((*tensors, *(number.table for number in read.values()))))
+        inputs = [_with_sizes(holder.buffer(value, like), settled) for value in tensors]
+        if any(inputs[tensors.index(number.table)].cut is not None for number in read.values()):
+            hint = "read offsets and sizes from whole tensors, at indices that are computed from the index of scf.forall"
+            raise cannot_compile(like, what="an offset or a size that is read from a slice inside 'scf.forall'", hint=hint)
+        numbers = {name: ReadNumber(n.table, tuple(map(settled, n.place)), settled(n.most)) for name, n in read.items()}
+        told = [*(size for buffer in (*inputs, *outputs) for size in _sizes_told(buffer)), *sizes.values()]
+        told += [each for number in numbers.values() for each in (*number.place, number.most)]
         used = frozenset[str]().union(*(size.symbols() for size in told))
         blocks = {name: holder.shapes.resolve(extent) for name, extent in holder.shapes.blocks.items() if name in used}
-        names = _symbol_names([*told, *blocks.values()], blocks)
-        places = {name: f"p{number}" for number, name in enumerate(blocks)}
+        names = _symbol_names([*told, *blocks.values()], {*blocks, *numbers})
+        places = {name: f"p{number}" for number, name in enumerate(blocks)} | {name: f"r{number}" for number, name in enumerate(numbers)}
         renamed: dict[str, Expr | int] = {old: symbol(new) for old, new in (names | places).items()}
-        grid = {places[name]: extent.substitute(renamed) for name, extent in blocks.items()}
-        kernel = _build(
-            region.body, tensors, inputs, outputs, {v: s.substitute(renamed) for v, s in sizes.items()}, renamed, list(names.values()), grid
+        per_block = Ranges(
+            {places[name]: extent.substitute(renamed) for name, extent in blocks.items()},
+            {places[name]: _read_by_kernel(number, tensors, renamed) for name, number in numbers.items()},
         )
+        known = {v: s.substitute(renamed) for v, s in sizes.items()}
+        kernel = _build(region.body, tensors, inputs, outputs, known, renamed, list(names.values()), per_block)
         set_location(kernel, like)
         kernel.attributes.update({name: value for name, value in region.attributes.items() if name == "origin"})
         name = self._intern(kernel, holder.function.sym_name.data)
@@ -106,6 +123,18 @@ class KernelTable:
             kernel.properties["sym_name"] = builtin.StringAttr(self._names[text])
             self.ops.append(kernel)
         return self._names[text]
+
+
+def _numbers_read(inputs: Sequence[Buffer], outputs: Sequence[Buffer], sizes: Iterable[Expr], shapes: Shapes) -> dict[str, ReadNumber]:
+    """The numbers that blocks read and the kernel has a use for, in the order of the function."""
+    used = set[str]().union(*(size.symbols() for buffer in (*inputs, *outputs) for size in _sizes_told(buffer)))
+    used.update(*(size.symbols() for size in sizes))
+    return {name: number for name, number in shapes.reads.items() if name in used}
+
+
+def _read_by_kernel(number: ReadNumber, tensors: Sequence[SSAValue], renamed: dict[str, Expr | int]) -> dispatch.Read:
+    place = tuple(str(index.substitute(renamed)) for index in number.place)
+    return dispatch.Read(tensors.index(number.table), place, str(number.most.substitute(renamed)))
 
 
 def _with_sizes(buffer: Buffer, changed: Callable[[Expr], Expr]) -> Buffer:
@@ -157,13 +186,13 @@ def _build(
     sizes: dict[SSAValue, Expr],
     renamed: dict[str, Expr | int],
     symbols: Sequence[str],
-    blocks: dict[str, Expr],
+    per_block: Ranges,
 ) -> dispatch.KernelOp:
     types = [
         value.type if buffer.cut is None else builtin.TensorType(buffer.element, _static(buffer.whole))
         for value, buffer in zip(tensors, inputs, strict=True)
     ]
-    indices = [*symbols, *blocks]
+    indices = [*symbols, *per_block.blocks, *per_block.reads]
     block = Block(arg_types=[*types, *(builtin.IndexType() for _ in indices)])
     mapping: dict[SSAValue, SSAValue] = dict(zip(tensors, block.args, strict=False))
     for number, argument in enumerate(block.args):
@@ -199,7 +228,8 @@ def _build(
         Region(block),
         result_types,
         symbols=symbols,
-        blocks=blocks,
+        blocks=per_block.blocks,
+        reads=per_block.reads,
         arg_shapes=shapes[0],
         arg_strides=strides[0],
         arg_align=[buffer.align for buffer in wholes[0]],

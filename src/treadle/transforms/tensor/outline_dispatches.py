@@ -178,6 +178,7 @@ class ProgramBuilder:
                 self._return(op)
             case (
                 dispatch.BlockIndexOp()
+                | dispatch.ReadIndexOp()
                 | dispatch.SameSizeOp()
                 | tensor.EmptyOp()
                 | tensor.DimOp()

@@ -210,5 +210,6 @@ def _choice(problem: KernelProblem, tile: RoleTile, warps: tuple[int, int], *, i
 
 def build(kernel: KernelBuilder, config: Config) -> Grid:
     """See `Form`."""
-    inside = config.places_inside
-    return build_contraction(kernel, contraction_of(kernel), config, mixed=config.mixed_widths, has_roles=True, places_inside=inside)
+    inside, in_turn = config.places_inside, config.workgroups > 0
+    kind, mixed = contraction_of(kernel), config.mixed_widths
+    return build_contraction(kernel, kind, config, mixed=mixed, has_roles=True, places_inside=inside, in_turn=in_turn)

@@ -109,4 +109,5 @@ def _choice(inner: KernelProblem, wanted: SplitProblem, tile: SplitTile, *, is_l
 def build(kernel: KernelBuilder, config: Config) -> Grid:
     """See `Form`."""
     kind = contraction_of(kernel)
-    return build_contraction(kernel, kind.swapped() if config.is_swapped else kind, config, has_roles=True, split=config.split)
+    kind, in_turn = kind.swapped() if config.is_swapped else kind, config.workgroups > 0
+    return build_contraction(kernel, kind, config, has_roles=True, split=config.split, in_turn=in_turn)

@@ -44,7 +44,7 @@ class Partition:
         self.plan, self.groups, self.symbols = plan, kernel.group_count(), symbols
         self.takers = takers(kernel, plan)
         self.rings = copy_rings(kernel)
-        self.fixed, self.body, self.allocs = dealt_out(kernel)
+        self.fixed, self.body, self.allocs = dealt_out(kernel, in_turn=plan.takes_turns)
         self.split = splitting(kernel) if plan.split_slots else None
         copies = [copy for ring in self.rings for copy in ring.copies if isinstance(copy, tile.CopyOp)]
         shared = {op.a if plan.shares_rows else op.b for op in kernel.walk() if isinstance(op, tile.ContractOp)}
@@ -352,7 +352,7 @@ def may_run_ahead(loop: scf.ForOp) -> bool:
 
 
 def _is_scalar(op: Operation) -> bool:
-    return isinstance(op, tile.ProgramIdOp | pipe.GroupIdOp) or is_index_math(op)
+    return isinstance(op, tile.ProgramIdOp | tile.OpaqueOp | pipe.GroupIdOp) or is_index_math(op)
 
 
 def _own_part(

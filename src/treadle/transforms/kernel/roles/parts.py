@@ -77,15 +77,15 @@ def read_indices(kernel: tile.KernelOp) -> list[Operation]:
     return [op for op in block.ops if op in found]
 
 
-def dealt_out(kernel: tile.KernelOp) -> tuple[list[Operation], list[Operation], list[tile.AllocOp]]:
+def dealt_out(kernel: tile.KernelOp, *, in_turn: bool = False) -> tuple[list[Operation], list[Operation], list[tile.AllocOp]]:
     """The operations of a kernel's own block: scalars and views that are the same for all workgroups, all others but `read_indices`,
-    buffers.
+    buffers. `in_turn`: a workgroup has several tiles, and reads the indices of each with it.
     """
     fixed: list[Operation] = []
     body: list[Operation] = []
     allocs: list[tile.AllocOp] = []
     dependent: set[Operation] = set()
-    ahead = set(read_indices(kernel))
+    ahead = set[Operation]() if in_turn else set(read_indices(kernel))
     for op in kernel.body.block.ops:
         if isinstance(op, tile.AllocOp):
             allocs.append(op)

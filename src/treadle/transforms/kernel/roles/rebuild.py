@@ -29,7 +29,7 @@ def rebuild_as_roles(kernel: tile.KernelOp, spec: TargetSpec, plan: RolePlan) ->
     block, groups, warps = kernel.body.block, kernel.group_count(), kernel.num_warps.value.data
     partition = Partition(kernel, plan, _symbols(kernel))
     deferred = _deferred(kernel, warps * spec.subgroup_size) if plan.deferred_stores else None
-    top, ahead = list(block.ops), read_indices(kernel)
+    top, ahead = list(block.ops), [] if plan.takes_turns else read_indices(kernel)
     for op in top:
         op.detach()
     for op in partition.fixed:

@@ -5,6 +5,7 @@ from typing import cast
 
 from treadle.analysis.convolution import Image
 from treadle.analysis.element_bytes import element_bytes
+from treadle.analysis.group_runs import Runs
 from treadle.analysis.indexing import StructuredOp, structured
 from treadle.analysis.kernel_slices import sliced_argument, stored_part
 from treadle.analysis.loop_nest import LoopNest
@@ -28,6 +29,7 @@ from treadle.ir.dialects import arith, builtin, linalg
 from treadle.layout.windows import Windows
 from treadle.plan.block_bounds import in_whole_steps
 from treadle.plan.expr import Expr, as_expr, constant
+from treadle.transforms.kernel.tiling.block_reads import place_in_runs, settle_reads
 from treadle.transforms.kernel.tiling.scalars import BodyEvaluator, Tile, Value, dense
 from treadle.transforms.kernel.tiling.scope import UNIT, Frame, KernelScope
 
@@ -135,7 +137,7 @@ class KernelBuilder(KernelScope):
         sizes = [*(corner.extent for corner in place.corners), *(self._extent_along(place, a, steps.get(a, 1)) for a in axes)]
         strides = [*(corner.stride for corner in place.corners), *(along.get(a, constant(0)) for a in axes)]
         key = (pointer, tuple(map(str, sizes)), tuple(map(str, strides)), offset)
-        if not self.kernel.blocks.keys().isdisjoint(frozenset[str]().union(*(size.symbols() for size in sizes))):
+        if not self.kernel.ranges.keys().isdisjoint(frozenset[str]().union(*(size.symbols() for size in sizes))):
             return self._view_here(key, pointer, sizes, strides, offset, align)
         return self._view_at_top(key, pointer, sizes, strides, offset, align)
 
@@ -183,12 +185,23 @@ class KernelBuilder(KernelScope):
         """A tile of the elements of a tensor argument at index tiles of one shape, one a dimension of the argument."""
         if not isinstance(source, BlockArgument) or not self.is_argument(source):
             raise InternalError("a gather from what is no argument of the kernel")
-        number = source.index
-        shape = [as_expr(t) for t in dispatch.text_lists(self.kernel.arg_shapes)[number]]
-        strides = self._strides(self.kernel.arg_strides, number)
-        align = array_ints(self.kernel.arg_align)[number]
-        view = self._view_at_top(("gather", number), self.inputs[number], shape, strides, 0, align)
-        return self.index.insert(tile.GatherOp(view, indices))
+        return self.index.insert(tile.GatherOp(self._whole_view(source.index), indices))
+
+    def _whole_view(self, number: int) -> SSAValue:
+        """The view of an argument along its own axes."""
+        shape, strides = (self._strides(rows, number) for rows in (self.kernel.arg_shapes, self.kernel.arg_strides))
+        return self._view_at_top(("whole", number), self.inputs[number], shape, strides, 0, array_ints(self.kernel.arg_align)[number])
+
+    def enter_run(self, runs: Runs, number: SSAValue, step: int) -> SSAValue:
+        """Let the block be the group of the tile of that number ; returns the tile's place in it."""
+        (block,) = (at for at, each in enumerate(self.nest.axes) if each.block == runs.block)
+        self.offset[block], place = place_in_runs(self.kernel, self.index, self._whole_view, runs, number, step)
+        return place
+
+    def settle_blocks(self) -> None:
+        """Let the symbols of blocks and of what they read have the values that the offsets of their axes tell now."""
+        super().settle_blocks()
+        settle_reads(self.kernel, self.index, self._whole_view)
 
     def _view_axes(self, stepped: Collection[int], frame: Frame, corners: int) -> tuple[list[int], list[int]]:
         """View axes behind the corners (those outside the frame first), and for each tile dimension its view dimension."""
@@ -352,15 +365,15 @@ class KernelBuilder(KernelScope):
 
     def store_result(self, number: int, frame: Frame) -> None:
         """Store the tile of a result."""
-        self.store(number, self.known[stored_part(self.yielded()[number])[0]], self._place_of(number), frame)
+        self.store(number, self.known[stored_part(self.yielded()[number])[0]], self.place_of(number), frame)
 
     def load_result(self, number: int, frame: Frame) -> SSAValue:
         """Load the tile of a result, where the offsets and block symbols say now."""
         kernel = self.kernel
         element, align = element_of(kernel.function_type.outputs.data[number]), array_ints(kernel.result_align)[number]
-        return self._load(self.outputs[number], element, align, self._place_of(number), frame).value
+        return self._load(self.outputs[number], element, align, self.place_of(number), frame).value
 
-    def _place_of(self, number: int) -> Linears:
+    def place_of(self, number: int) -> Linears:
         """Where the tile of a result lies in it."""
         part, insertion = stored_part(self.yielded()[number])
         dims = self.result_dims(part)

@@ -5,6 +5,7 @@ Contractions that share an operand are all in the loop, with a tile of accumulat
 
 from collections.abc import Sequence
 
+from treadle.analysis.group_runs import Runs, runs_along
 from treadle.analysis.indexing import Contraction, StructuredOp
 from treadle.analysis.window_steps import window_steps
 from treadle.dialects import dispatch, pipe, tile
@@ -29,13 +30,16 @@ from treadle.transforms.kernel.tiling.tile_blocks import mixed_place
 
 @dataclass(frozen=True, slots=True)
 class TileCounts:
-    """The tiles of a kernel: how many along m and n, and along each of the other parallel axes `others`; or `mixed`, of two widths."""
+    """The tiles of a kernel: how many along m and n, and along each of the other parallel axes `others`; or `mixed`, of two widths. `runs`:
+    the groups that the tiles along m and n belong to, where they are numbered together.
+    """
 
     m: Expr
     n: Expr
     others: tuple[int, ...]
     along_others: tuple[Expr, ...]
     mixed: MixedWidths | None
+    runs: tuple[Runs | None, Runs | None]
 
     @property
     def total(self) -> Expr:
@@ -45,11 +49,20 @@ class TileCounts:
 
 def _tile_counts(kernel: KernelBuilder, config: ContractionConfig, mixed: MixedWidths | None) -> TileCounts:
     (m_axis, n_axis, _), (tile_m, tile_n, _) = config.axes, config.tile
-    others = tuple(i for i, axis in enumerate(kernel.nest.axes) if not axis.is_reduction and i not in (m_axis, n_axis))
-    of_m, of_n = config.tiles_together
-    count_m = ceil_div(kernel.axis_bound(m_axis), tile_m * config.groups * of_m) * of_m
-    count_n = ceil_div(kernel.axis_bound(n_axis), tile_n * of_n) * of_n
-    return TileCounts(count_m, count_n, others, tuple(kernel.axis_bound(a) for a in others), mixed)
+    sides = ((m_axis, tile_m * config.groups, config.tiles_together[0]), (n_axis, tile_n, config.tiles_together[1]))
+    # Neighbours of a cluster have one group.
+    of_m, of_n = (runs_along(kernel.nest, axis) if together == 1 and mixed is None else None for axis, _, together in sides)
+    walked = {runs.block for runs in (of_m, of_n) if runs is not None}
+    others = tuple(
+        i
+        for i, axis in enumerate(kernel.nest.axes)
+        if not axis.is_reduction and i not in (m_axis, n_axis) and not (axis.block and axis.block in walked)
+    )
+    count_m, count_n = (
+        ceil_div(kernel.axis_bound(axis), step * together) * together if runs is None else runs.numbers(step)
+        for runs, (axis, step, together) in zip((of_m, of_n), sides, strict=True)
+    )
+    return TileCounts(count_m, count_n, others, tuple(kernel.axis_bound(a) for a in others), mixed, (of_m, of_n))
 
 
 def _place(kernel: KernelBuilder, config: ContractionConfig, counts: TileCounts, number: SSAValue) -> SSAValue | None:
@@ -80,11 +93,16 @@ def _place(kernel: KernelBuilder, config: ContractionConfig, counts: TileCounts,
     *blocks, n_place = delinearize(index, n_place, [*(sizes[axis] for axis in columns), n_tiles])
     for axis, place in zip([*batch, *columns], [*outer, *blocks], strict=True):
         kernel.offset[axis] = place
-    for axis, extent, place in ((m_axis, tile_m * config.groups, m_place), (n_axis, tile_n, n_place)):
-        if axis != UNIT:
+    sides = ((m_axis, tile_m * config.groups, m_place), (n_axis, tile_n, n_place))
+    for (axis, extent, place), runs in zip(sides, counts.runs, strict=True):
+        if runs is not None:
+            kernel.offset[axis] = index.multiply(kernel.enter_run(runs, place, extent), extent)
+        elif axis != UNIT:
             kernel.offset[axis] = index.multiply(place, extent)
     kernel.settle_blocks()
     found = _has_elements(kernel, config)
+    if found is not None and kernel.kernel.reads:
+        found = index.insert(tile.OpaqueOp(found))  # what a table may say makes many cases, and either way is right in each
     _own_rows(kernel, config)
     return found
 
@@ -141,13 +159,15 @@ def build_contraction(
     has_roles: bool = False,
     split: str = "",
     places_inside: bool = False,
+    in_turn: bool = False,
 ) -> tuple[Expr, Expr, Expr]:
     """Emit the kernel; returns its grid.
 
     `workgroups`: how many take all tiles in turn, 0 for one a tile. `mixed`: where tiles of two widths lie; those of the narrower one
     compute, and store again, columns of their neighbours. `has_roles`: copies and arithmetic will go to different warps.
     `split`: the name of the split of operands of f32 whose parts are multiplied; "" where they are multiplied as they are.
-    `places_inside`: of a convolution, all places of the window are taken for one step of channels.
+    `places_inside`: of a convolution, all places of the window are taken for one step of channels. `in_turn`: the tile is one of several
+    that roles take in turn.
     """
     index, (k_axis, tile_k) = kernel.index, (config.axes[2], config.tile[2])
     if places_inside and (steps := window_steps(kernel.nest, k_axis, tile_k)) is not None:
@@ -156,6 +176,8 @@ def build_contraction(
     first = index.insert(tile.ProgramIdOp(0))
     if not workgroups:
         where = _place(kernel, config, counts, first)
+        if in_turn and kernel.kernel.reads:
+            where = None  # in a loop over tiles no proof knows how many steps each has
         _build_tile(kernel, kind, config, where, has_roles=has_roles, split=split)
         return counts.total, constant(1), constant(1)
     block = Block(arg_types=[builtin.IndexType()])

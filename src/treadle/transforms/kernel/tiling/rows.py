@@ -7,6 +7,7 @@ not, every reduction is a loop along the rows, and what it reads is computed ane
 from collections.abc import Sequence
 
 from treadle.analysis.indexing import structured
+from treadle.analysis.kernel_slices import stored_part
 from treadle.analysis.row_structure import Rows
 from treadle.errors import InternalError
 from treadle.ir.core import Operation, SSAValue
@@ -51,17 +52,16 @@ def _compute(kernel: KernelBuilder, rows: Rows, op: Operation, frame: Frame, loo
 
 def _store(kernel: KernelBuilder, frame: Frame, loops: Sequence[tuple[int, int]]) -> None:
     """The kernel's results: those of one element a row, then whole rows, all in one loop along them."""
-    results = list(enumerate(kernel.yielded()))
+    results = [(number, stored_part(value)[0]) for number, value in enumerate(kernel.yielded())]
     whole = [(number, value) for number, value in results if value not in kernel.known]
     kept = frame.with_unit([axis for axis, _ in loops])
     for number, value in results:
         if value in kernel.known:
-            kernel.store(number, kernel.known[value], kernel.result_dims(value), kept)
+            kernel.store_result(number, kept)
 
     def step(_: Sequence[SSAValue]) -> list[SSAValue]:
         for number, value in whole:
-            dims = kernel.result_dims(value)
-            kernel.store(number, kernel.value(value, dims, frame), dims, frame)
+            kernel.store(number, kernel.value(value, kernel.result_dims(value), frame), kernel.place_of(number), frame)
         return []
 
     if whole:

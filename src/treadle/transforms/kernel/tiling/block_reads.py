@@ -1,0 +1,48 @@
+"""The numbers that a workgroup reads for its block: scalar loads, within the bounds that the kernel states."""
+
+from collections.abc import Callable
+
+from treadle.analysis.group_runs import Runs
+from treadle.dialects import dispatch, tile
+from treadle.ir.core import SSAValue
+from treadle.ir.dialects import arith, builtin
+from treadle.plan.expr import as_expr
+from treadle.transforms.kernel.tiling.index_math import IndexBuilder
+
+
+def read_number(read: dispatch.Read, index: IndexBuilder, view: SSAValue) -> SSAValue:
+    """The number that a workgroup reads from a view of the argument, where the symbols of its block stand now."""
+    element = builtin.TensorType(tile.memref_type(view).element_type, [1])
+    place = [index.expression(as_expr(text)) for text in read.place]
+    found = index.insert(tile.LoadOp(view, place, [len(place) - 1], element))
+    natural = index.insert(arith.MaxSIOp(index.insert(tile.ExtractOp(found)), index.constant(0)))
+    return index.insert(arith.MinSIOp(natural, index.expression(as_expr(read.most))))
+
+
+def place_in_runs(
+    kernel: dispatch.KernelOp, index: IndexBuilder, view_of: Callable[[int], SSAValue], runs: Runs, number: SSAValue, step: int
+) -> tuple[SSAValue, SSAValue]:
+    """The group of the tile of that number (see `group_runs`), and its place among the group's tiles; one beyond them where it is none."""
+    start = kernel.reads[runs.start]
+
+    def first_tile(group: SSAValue) -> SSAValue:
+        index.symbols[runs.block] = group
+        return index.add(index.divide(read_number(start, index, view_of(start.argument)), step), group)
+
+    group = index.constant(0)
+    first, span = first_tile(group), 1 << (runs.groups - 1).bit_length() >> 1
+    while span:
+        other = index.minimum(index.add(group, span), runs.groups - 1)
+        begins = first_tile(other)
+        reached = index.insert(arith.CmpiOp(begins, number, "sle"))
+        group, first = (index.insert(arith.SelectOp(reached, *pair)) for pair in ((other, group), (begins, first)))
+        span //= 2
+    place = index.subtract(number, first)
+    is_ahead = index.insert(arith.CmpiOp(place, index.constant(0), "slt"))  # of the first group
+    return group, index.insert(arith.SelectOp(is_ahead, index.expression(runs.most // step + 1), place))
+
+
+def settle_reads(kernel: dispatch.KernelOp, index: IndexBuilder, view_of: Callable[[int], SSAValue]) -> None:
+    """Let the symbols of what is read have their values, once those of blocks have theirs. `view_of`: the view of an argument."""
+    for name, read in kernel.reads.items():
+        index.symbols[name] = read_number(read, index, view_of(read.argument))
