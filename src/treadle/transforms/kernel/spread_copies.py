@@ -1,7 +1,7 @@
 """spread-copies: a loop's copies by the threads are issued between its multiply-adds, not all at once.
 
-Level: tile. Reads: `spreads_copies` of the kernel's form; copies that pipeline-loops has put under the condition that there is a step so far
-ahead; the machine's queue of such copies. Writes: the copies between the steps of multiply-adds, without the condition; those that turn
+Level: tile. Reads: `spreads_copies` of the kernel's form; copies that pipeline-loops has put under the condition that there is a step so
+far ahead; the machine's queue of such copies. Writes: the copies between the steps of multiply-adds, without the condition; those that turn
 their operand in parts along k (`pipe.part`). Leaves alone: kernels of other forms, loops of matrix instructions, loops of few steps or with
 fewer multiply-adds than places, conditions of more than copies.
 
