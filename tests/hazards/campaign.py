@@ -108,7 +108,7 @@ def arrays_of(kernel: tile.KernelOp) -> list[Array]:
     """Small integers for a kernel's pointers, as many as their views reach; counters are zero."""
     rng = np.random.default_rng(0)
     views = {op.pointer: op for op in kernel.walk() if isinstance(op, tile.ViewOp)}
-    counters = {op.counters.owner for op in kernel.walk() if isinstance(op, tile.CountInOp)}
+    counters = {op.counters.owner for op in kernel.walk() if isinstance(op, tile.OrderedCounterOp)}
     found: list[Array] = []
     for number, argument in enumerate(kernel.body.block.args):
         if argument in views:
@@ -128,7 +128,7 @@ def arrays_of(kernel: tile.KernelOp) -> list[Array]:
 def simulator_objects(kernel: tile.KernelOp, symbols: Sequence[int]) -> bool:
     """Whether the simulator objects, with effects as late as they may be and in random orders."""
     arrays = arrays_of(kernel)
-    meets = any(isinstance(op, tile.CountInOp) for op in kernel.walk())
+    meets = any(isinstance(op, tile.OrderedCounterOp) for op in kernel.walk())
     workgroups = None if meets else kernel.cluster_size()
     try:
         return any(not simulate(kernel, arrays, symbols, mode=mode, seed=seed, workgroups=workgroups).ok for mode, seed in WAYS)

@@ -84,7 +84,7 @@ def prove(
 def _stores_are_apart(kernel: tile.KernelOp, spec: TargetSpec | None) -> tuple[str, ...] | None:
     """What is assumed where stores to arrays that are only written never meet, so that runs need not look at them; None where they may."""
     program = Program(kernel, spec, stores=True)
-    if not program.only_written or program.all(tile.CountInOp) or not has_shared_state(Program(kernel, spec)):
+    if not program.only_written or program.all(tile.OrderedCounterOp) or not has_shared_state(Program(kernel, spec)):
         return None
     from treadle.verify.stores_apart import stores_apart  # loads the library of integer sets, which most proofs do without
 
@@ -315,6 +315,8 @@ def assumptions_of(program: Program, geometry: Geometry | None = None) -> tuple[
     if geometry is not None and (tracked := geometry.tracked) is not None:
         counted = dict.fromkeys(known.access.pointer for known in tracked.arrivals.hand_overs)
         found += [f"{_array(pointer)} is zero before the launch, as it is behind it" for pointer in counted]
+        if program.all(tile.AwaitTurnOp):
+            found.append("workgroups begin in the order of their numbers in the grid, its first axis fastest")
         found += [f"{_named(op)}: {what}" for op, what in tracked.arrays.assumed.items()]
     return tuple(dict.fromkeys(found))
 
