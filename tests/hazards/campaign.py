@@ -89,7 +89,9 @@ def compiled() -> Iterator[tuple[str, tile.KernelOp]]:
 
 
 def splits() -> Iterator[tuple[str, tile.KernelOp]]:
-    """Split products by who merges their parts: a second launch, the last workgroup to arrive, the workgroups of a cluster."""
+    """Split products by who merges their parts: a second launch, the last workgroup to arrive, the workgroups of a cluster, each in
+    its turn.
+    """
     choices: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
         ("launch", "sm_90a", arrivals.split_product(33, 40, 200, 2, merge="kernel"), {}),
         ("launch", "gfx942", arrivals.split_product(33, 40, 200, 2, merge="kernel"), {}),
@@ -98,6 +100,9 @@ def splits() -> Iterator[tuple[str, tile.KernelOp]]:
         ("last_roles", "sm_90a", *arrivals.IN_ROLES["one group"]),
         ("cluster", "sm_90a", arrivals.split_product(33, 40, 200, 2, merge="cluster"), {}),
         ("cluster_roles", "sm_90a", *arrivals.IN_CLUSTERS["one group"]),
+        ("turn", "sm_90a", arrivals.split_product(33, 40, 200, 3, merge="turnstile"), {}),
+        ("turn", "gfx942", arrivals.split_product(33, 40, 200, 3, merge="turnstile"), {}),
+        ("turn_roles", "sm_90a", arrivals.split_product(64, 96, 576, 3, merge="turnstile"), arrivals.IN_ROLES["one group"][1]),
     )
     for name, target, text, knobs in choices:
         for number, kernel in enumerate(arrivals.product_kernels(text, target, **knobs)):

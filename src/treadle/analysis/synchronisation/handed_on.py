@@ -11,6 +11,7 @@ from treadle.dialects import tile
 from treadle.dialects.effects import HasEffects
 from treadle.dialects.global_arrays import accessed_pointers
 from treadle.ir.core import Operation, SSAValue
+from treadle.ir.dialects import scf
 
 
 class HandedOn:
@@ -32,6 +33,12 @@ class HandedOn:
             if isinstance(view := effect.resource.owner, tile.ViewOp) and view.pointer in self._mixed
         ]
         return (SharedAccess(self.arrivals[0], None, 0, (), (), is_arrival, False, is_elected=is_elected(op)), *mixed)
+
+    def accesses_in_each(self, branch: scf.IfOp) -> tuple[SharedAccess, ...]:
+        """The access to what is handed on that both cases of a conditional begin with, where both have one."""
+        if not self.arrivals or not all(any(map(self.touches, region.walk())) for region in branch.regions):
+            return ()
+        return (SharedAccess(self.arrivals[0], None, 0, (), (), False, False),)
 
     def touches(self, op: Operation) -> bool:
         """Whether an operation reads or writes a global array that the kernel writes."""
