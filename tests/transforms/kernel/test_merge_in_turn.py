@@ -10,6 +10,7 @@ from targets.amd import emulator, programs
 from transforms.kernel.test_merge_parts import ADDED, FOLDS, matmul, random_roles, reduction, refusals
 
 import treadle
+from treadle import remarks
 from treadle.dialects import dispatch, pipe, sync, tile
 from treadle.driver.lowering import scheduled
 from treadle.driver.sources import read_source
@@ -214,6 +215,23 @@ func.func @f(%x: tensor<7x900xf32>) -> (tensor<7xf32>, tensor<7xf32>) {
 """
     launches, why = refusals(text)
     assert launches >= 2 and "several results" in why
+
+
+def test_a_remark_tells_who_merges() -> None:
+    launches, told = refusals(in_turn(matmul(64, 64, 256, 4)))
+    assert (launches, told) == (1, "the workgroups that share a result add its parts, each in its turn")
+
+
+def test_explanations_tell_what_turns_take() -> None:
+    """More than what the last workgroup would take: each turn has an arrival's way to the next."""
+    times: list[float] = []
+    for text in (matmul(128, 128, 4096, 8), in_turn(matmul(128, 128, 4096, 8))):
+        with remarks.collect_remarks() as log:
+            scheduled(read_source(text), "sm_90a", CompileOptions(verify=False, form="tiles"), None)
+        (told,) = (remark.text for remark in log.remarks if "us modelled" in remark.text and "tile 64x" in remark.text)
+        assert ("add its parts in turn" in told) == ("turnstile" in text)
+        times.append(float(told.split(";")[-1].split("us")[0]))
+    assert times[0] < times[1]
 
 
 def test_the_attribute_is_kept() -> None:

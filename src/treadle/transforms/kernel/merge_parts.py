@@ -192,4 +192,5 @@ class MergePartsPass(Pass):
             if old.sym_name.data not in used:
                 module.body.block.detach_op(old)
                 old.erase(drop_references=True)
-        emit("decision", NAME, kernel.sym_name.data, "the workgroups that share a result merge its parts", place)
+        how = "add its parts, each in its turn" if dispatch.MERGE_IN_TURN in kernel.attributes else "merge its parts"
+        emit("decision", NAME, kernel.sym_name.data, f"the workgroups that share a result {how}", place)
