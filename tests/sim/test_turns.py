@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from generators.arrivals import scheduled
-from generators.turns import REVERSED, WRONG, sum_arrays, turn_sum
+from generators.turns import REVERSED, WRONG, fixed_sum, sum_arrays, turn_sum
 
 import treadle
 from treadle.errors import TreadleError
@@ -64,3 +64,13 @@ def test_wrong_kernels_are_seen(name: str, way: tuple[Mode, int]) -> None:
     except SimulationFault:
         return
     assert not found.ok
+
+
+def test_counters_of_the_program_itself() -> None:
+    """Memory of turns that is no argument is zero before every call, and kept for the next."""
+    text = fixed_sum(3, 300, 4).replace("output_count = 3, in_place = array<i64: 1, 2>", "output_count = 3, workspace = array<i64: 1, 2>")
+    program = treadle.compile(text, target="sim")
+    assert [(b.kept, b.zero) for b in program.manifest.buffers if b.role == "temporary"] == [(False, False), (True, True)]
+    (x, *_), _ = sum_arrays(3, 300, 4)
+    for _ in range(2):
+        np.testing.assert_allclose(program(x)[0], x.astype(np.float64).sum(1), atol=1e-3)
