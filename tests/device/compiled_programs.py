@@ -29,6 +29,7 @@ DEFERRED = r"scf\.if .*\{\n(\s+(?!scf|\}).*\n)*?\s+tile\.copy_out"
 """A box that is stored in one of a loop's first steps."""
 IN_FLIGHT = r'sync\.wait "wgmma" pending 1 '
 SHARED_FETCH = "multicast array<i64: 0, 1>"
+TURN = r"tile\.await_turn .*\n(.*\n)*?.*tile\.pass_turn"
 PIPELINED = r"\bpipelined\b"
 ROLES_OR_BULK = r"pipe\.roles|bulk_tensor"
 
@@ -57,9 +58,9 @@ def _matmul(m: int, n: int, k: int, dtype: str = "bf16", options: CompileOptions
     return families.matmul("case", "case", m, n, k, dtype, transposed=transposed, options=options)
 
 
-def _merged_in_clusters(work: Workload) -> Workload:
-    """The product in four parts along k, which a cluster's workgroups merge through one another's shared memory."""
-    split = 'treadle.split_reduction = #dispatch.split<r0 = "4" step 64, merge = cluster>'
+def _merged(work: Workload, merge: str, parts: int = 4) -> Workload:
+    """The product in parts along k, which a cluster's workgroups merge through one another's shared memory, or each in its turn."""
+    split = f'treadle.split_reduction = #dispatch.split<r0 = "{parts}" step 64, merge = {merge}>'
     whole = work.write
 
     def write(rows: int, columns: int) -> str:
@@ -120,7 +121,11 @@ CASES: dict[str, Case] = {
         _matmul(123, 456, 5001, "f32", transposed=False), replace(PLAIN, f32_precision="bf16x6"), (SPLIT_ROLES, BF16, "cp_async")
     ),
     "bf16x6-nk": Case(_matmul(515, 644, 2052, "f32"), replace(PLAIN, f32_precision="bf16x6"), (SPLIT_ROLES, BF16), ("cp_async",)),
-    "cluster-merge": Case(_merged_in_clusters(_matmul(130, 200, 1000)), PLAIN, (ROLE, BF16, r" peers ")),
+    "cluster-merge": Case(_merged(_matmul(130, 200, 1000), "cluster"), PLAIN, (ROLE, BF16, r" peers ")),
+    "turn-merge": Case(_merged(_matmul(130, 200, 1000), "turnstile", 7), PLAIN, (ROLE, BF16, TURN)),
+    "turn-merge-groups": Case(_merged(_matmul(300, 520, 1000), "turnstile", 3), ROLES, (ROLE, BF16, TURN)),
+    "turn-merge-many": Case(_merged(_matmul(1900, 1560, 1000), "turnstile", 5), ROLES, (ROLE, BF16, TURN)),
+    "turn-merge-tiles": Case(_merged(_matmul(77, 203, 645), "turnstile", 3), replace(PLAIN, form="tiles"), (BF16, TURN), (r"pipe\.roles",)),
     "fp8": Case(_matmul(300, 528, 400, "f8E4M3FN"), PLAIN, (ROLE, FP8), ("is_promoted = true",)),
     "fp8-promoted": Case(
         _matmul(300, 528, 400, "f8E4M3FN"), replace(PLAIN, fp8_accumulation="promoted"), (ROLE, FP8, "is_promoted = true")

@@ -89,7 +89,9 @@ def compiled() -> Iterator[tuple[str, tile.KernelOp]]:
 
 
 def splits() -> Iterator[tuple[str, tile.KernelOp]]:
-    """Split products by who merges their parts: a second launch, the last workgroup to arrive, the workgroups of a cluster."""
+    """Split products by who merges their parts: a second launch, the last workgroup to arrive, the workgroups of a cluster, each in
+    its turn.
+    """
     choices: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
         ("launch", "sm_90a", arrivals.split_product(33, 40, 200, 2, merge="kernel"), {}),
         ("launch", "gfx942", arrivals.split_product(33, 40, 200, 2, merge="kernel"), {}),
@@ -98,6 +100,9 @@ def splits() -> Iterator[tuple[str, tile.KernelOp]]:
         ("last_roles", "sm_90a", *arrivals.IN_ROLES["one group"]),
         ("cluster", "sm_90a", arrivals.split_product(33, 40, 200, 2, merge="cluster"), {}),
         ("cluster_roles", "sm_90a", *arrivals.IN_CLUSTERS["one group"]),
+        ("turn", "sm_90a", arrivals.split_product(33, 40, 200, 3, merge="turnstile"), {}),
+        ("turn", "gfx942", arrivals.split_product(33, 40, 200, 3, merge="turnstile"), {}),
+        ("turn_roles", "sm_90a", arrivals.split_product(64, 96, 576, 3, merge="turnstile"), arrivals.IN_ROLES["one group"][1]),
     )
     for name, target, text, knobs in choices:
         for number, kernel in enumerate(arrivals.product_kernels(text, target, **knobs)):
@@ -108,7 +113,7 @@ def arrays_of(kernel: tile.KernelOp) -> list[Array]:
     """Small integers for a kernel's pointers, as many as their views reach; counters are zero."""
     rng = np.random.default_rng(0)
     views = {op.pointer: op for op in kernel.walk() if isinstance(op, tile.ViewOp)}
-    counters = {op.counters.owner for op in kernel.walk() if isinstance(op, tile.CountInOp)}
+    counters = {op.counters.owner for op in kernel.walk() if isinstance(op, tile.OrderedCounterOp)}
     found: list[Array] = []
     for number, argument in enumerate(kernel.body.block.args):
         if argument in views:
@@ -128,7 +133,7 @@ def arrays_of(kernel: tile.KernelOp) -> list[Array]:
 def simulator_objects(kernel: tile.KernelOp, symbols: Sequence[int]) -> bool:
     """Whether the simulator objects, with effects as late as they may be and in random orders."""
     arrays = arrays_of(kernel)
-    meets = any(isinstance(op, tile.CountInOp) for op in kernel.walk())
+    meets = any(isinstance(op, tile.OrderedCounterOp) for op in kernel.walk())
     workgroups = None if meets else kernel.cluster_size()
     try:
         return any(not simulate(kernel, arrays, symbols, mode=mode, seed=seed, workgroups=workgroups).ok for mode, seed in WAYS)

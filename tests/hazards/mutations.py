@@ -64,7 +64,7 @@ def mutations(op: Operation) -> Iterator[tuple[str, Change]]:
         if _neighbour(op, later=False) is not None:
             yield "move up", partial(_move, later=False)
     match op:
-        case sync.WaitPhaseOp() | tile.CountInOp():
+        case sync.WaitPhaseOp() | tile.OrderedCounterOp():
             yield from weakenings(op)
         case sync.WaitOp():
             yield "one more pending", lambda o: set_pending(o, 1)

@@ -1,5 +1,5 @@
-"""Kernels of roles whose last workgroup, or cluster, merges the parts of a sum: proven for every tiling, types that results are cast to
-included.
+"""Kernels of roles whose last workgroup, or cluster, merges the parts of a sum, or each workgroup in its turn: proven for every tiling,
+types that results are cast to included.
 """
 
 import pytest
@@ -32,7 +32,15 @@ def text(m: int, n: int, k: int, element: str, merge: str, parts: int) -> str:
 
 @pytest.mark.parametrize(
     ("n", "warpgroups", "merge", "parts"),
-    [(32, 2, "last", 4), (64, 2, "last", 4), (64, 1, "last", 3), (128, 2, "cluster", 4), (112, 2, "cluster", 8)],
+    [
+        (32, 2, "last", 4),
+        (64, 2, "last", 4),
+        (64, 1, "last", 3),
+        (128, 2, "cluster", 4),
+        (112, 2, "cluster", 8),
+        (48, 2, "turnstile", 5),
+        (128, 1, "turnstile", 3),
+    ],
 )
 def test_tilings_are_proven(n: int, warpgroups: int, merge: str, parts: int) -> None:
     options = CompileOptions(form="roles", tile=(64, n, 64), warps=(4, 1), consumer_warpgroups=warpgroups, num_stages=3)

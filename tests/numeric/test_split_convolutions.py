@@ -60,7 +60,7 @@ def test_shares_that_threads_gather(name: str, target: str) -> None:
     assert str(first.config).startswith("#tile.form<tiles")
 
 
-@pytest.mark.parametrize("merge", ["last", "cluster"])
+@pytest.mark.parametrize("merge", ["last", "cluster", "turnstile"])
 @pytest.mark.parametrize("name", ["odd sides", "few channels, filters first", "bias"])
 def test_parts_are_merged_in_the_launch(name: str, merge: str) -> None:
     assert len(judge(ROLES[name], split(ROLES[name], 4, merge), "sm_90a")) == 1
@@ -95,7 +95,7 @@ def test_what_cannot_be_asked_for(parts: str) -> None:
 def test_random_splits(seed: int, target: str) -> None:
     random = Random(seed)
     convolution = replace(random_convolution(7000 + 100 * (target == "gfx942") + seed), tail="")
-    merge = random.choice(["kernel", "last", "cluster"])
+    merge = random.choice(["kernel", "last", "cluster", "turnstile"])
     text = split(convolution, random.randint(2, 9), merge, random.choice([1, 8, 64]))
     judge(convolution, text, target)
 

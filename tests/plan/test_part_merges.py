@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.machine import target_spec
-from treadle.plan.part_merges import cluster_clocks, clustered_units, last_clocks, parts_at_once, traffic_clocks
+from treadle.plan.part_merges import cluster_clocks, clustered_units, last_clocks, parts_at_once, traffic_clocks, turns_clocks
 from treadle.plan.role_clocks import role_cost
 from treadle.plan.role_tiles import ResultShape, RoleProblem, role_tiles
 from treadle.plan.tile_config import ContractionShape
@@ -21,6 +21,8 @@ def test_more_parts_and_larger_tiles_take_longer(count: int, elements: int) -> N
     assert 0 < clocks < last_clocks(count + 2 * parts_at_once(count, elements), elements, SPEC)
     assert clocks < last_clocks(count, 2 * elements, SPEC)
     assert 0 < traffic_clocks(count * elements, SPEC) < traffic_clocks(count * elements + 4, SPEC)
+    turns = turns_clocks(count, elements, SPEC)
+    assert clocks < turns < turns_clocks(count + 1, elements, SPEC) and turns < turns_clocks(count, elements + 1, SPEC)
     assert 0 < cluster_clocks(elements, SPEC) < cluster_clocks(elements + 1, SPEC)
 
 
@@ -54,3 +56,4 @@ def test_merging_is_part_of_the_cost() -> None:
     whole = problem_of(4, 640, 384, 5184, in_cluster=False)
     for tile in role_tiles(whole, SPEC):
         assert role_cost(tile, whole, SPEC) > role_cost(tile, replace(whole, parts=1), SPEC)
+        assert role_cost(tile, replace(whole, in_turn=True), SPEC) > role_cost(tile, whole, SPEC)

@@ -143,6 +143,11 @@ class KernelProblem:
         """How many blocks there are, of a reduction's parts; 1 where only the runtime knows."""
         return product([axis.size for axis in self.nest.axes if axis.block]).as_int() or 1
 
+    @property
+    def merges_in_turn(self) -> bool:
+        """Whether each of them adds its part in its turn."""
+        return dispatch.MERGE_IN_TURN in self.nest.kernel.attributes
+
     def parts_together(self, rows: int) -> int:
         """How many workgroups of a cluster merge their parts of a tile of so many rows; 1 where none are asked to, or they cannot."""
         if dispatch.MERGE_IN_CLUSTER not in self.nest.kernel.attributes or self.types.accumulator not in ("f32", "i32"):
@@ -275,6 +280,7 @@ class KernelProblem:
         tiled = [axis for axis in nest.axes if axis.is_reduction] + [nest.axes[main_axis(nest, role)] for role in ("m", "n")]
         alike = all(axis.size.is_constant for axis in tiled)
         known = replace(known, scaled=bool(self.kind.scales), parts=parts, in_cluster=together > 1, has_like_tiles=alike)
+        known = replace(known, in_turn=self.merges_in_turn)
         return replace(known, takes_turns=self.may_take_turns, piece_bytes=pieces, is_crowded=crowded, operands=self.operands)
 
     @property

@@ -1,4 +1,4 @@
-"""Launches that merge the parts of a reduction, and whether the last workgroup of those that compute them can do it."""
+"""Launches that merge the parts of a reduction, and whether the workgroups that compute them can do it."""
 
 from collections.abc import Sequence
 
@@ -11,6 +11,7 @@ from treadle.ir.dialects import builtin, linalg
 from treadle.records import dataclass
 
 IN_CLUSTER = builtin.StringAttr("cluster")
+IN_TURN = builtin.StringAttr("turnstile")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class Merge:
 def _marked(kernel: dispatch.KernelOp) -> linalg.ops.GenericOp | None:
     """The root of a kernel that the workgroups of the parts are to execute."""
     for op in kernel.body.block.ops:
-        if isinstance(op, linalg.ops.GenericOp) and op.attributes.get(MERGED_BY) in (builtin.StringAttr("last"), IN_CLUSTER):
+        if isinstance(op, linalg.ops.GenericOp) and op.attributes.get(MERGED_BY) in (builtin.StringAttr("last"), IN_CLUSTER, IN_TURN):
             return op
     return None
 
@@ -50,7 +51,7 @@ def _maps_fit(root: linalg.ops.GenericOp) -> bool:
 
 
 def found_merge(merging: dispatch.LaunchOp, kernels: dict[str, dispatch.KernelOp]) -> Merge | str:
-    """What a launch merges, or why the last workgroup cannot."""
+    """What a launch merges, or why the workgroups of the parts cannot."""
     kernel = kernels[merging.kernel.string_value()]
     root = _marked(kernel)
     if root is None:

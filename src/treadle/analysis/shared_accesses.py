@@ -118,7 +118,7 @@ def accesses_in_any_slot(op: Operation) -> tuple[SharedAccess, ...]:
 
 def is_elected(op: Operation) -> bool:
     """Whether one thread executes an operation for all: bulk copies in both directions, arrivals of the workgroup."""
-    return isinstance(op, tile.CopyOutOp | tile.CountInOp) or (isinstance(op, tile.CopyOp) and op.is_bulk)
+    return isinstance(op, tile.CopyOutOp | tile.OrderedCounterOp) or (isinstance(op, tile.CopyOp) and op.is_bulk)
 
 
 def _access(op: Operation, effect: Effect, values: SlotValues | None) -> SharedAccess | None:

@@ -94,8 +94,11 @@ CANDIDATE = "candidate"
 """Attribute of kernels: which of the ways to compute it is taken, 0 for the best, else one behind it."""
 MERGE = "merge"
 MERGE_IN_CLUSTER = "merge_in_cluster"
+MERGE_IN_TURN = "merge_in_turn"
 """Attribute of kernels whose last workgroup merges the parts of a result: the number of the argument of counters. Its results are the
-parts, then what consumers compute of the merged root; the consumer that joins that with the initial values has it as a unit attribute."""
+parts, then what consumers compute of the merged root; the consumer that joins that with the initial values has it as a unit attribute.
+With `MERGE_IN_CLUSTER` workgroups of a cluster merge together where they can; with `MERGE_IN_TURN` each in its turn adds its part to what
+is in the first result, which holds one part then."""
 ANY_SIZE = "any_size"
 """Unit attribute of kernels whose runtime sizes may be of any 64-bit value."""
 

@@ -7,9 +7,10 @@ from treadle.records import Record, dataclass
 
 SPLIT_REDUCTION: Final = "treadle.split_reduction"
 """Attribute of a reduction or contraction: a `SplitAttr`; or what a user writes for one: a number of parts, or "off"."""
-MERGES: Final = ("kernel", "last", "cluster")
+MERGES: Final = ("kernel", "last", "cluster", "turnstile")
 """Who merges the parts: "kernel", a launch of its own; "last", of the workgroups that share a result the last one to have its part;
-"cluster", all of these together, each some rows, where they are a cluster, and else the last one.
+"cluster", all of these together, each some rows, where they are a cluster, and else the last one; "turnstile", each of these in its turn,
+which adds its part to the sum of those before it.
 """
 MERGED_BY: Final = "treadle.merged_by"
 """Attribute of a reduction that merges parts: who is to do it."""

@@ -12,7 +12,15 @@ from treadle.dialects.effects import Effect, HasEffects
 from treadle.dialects.kernel_form import KernelFormAttr
 from treadle.dialects.kernel_text import check_signature, parse_kernel
 from treadle.dialects.limits import check_number
-from treadle.dialects.tile_arrivals import ArriveLastOp, CountInOp, LocalFlagOp
+from treadle.dialects.tile_arrivals import (
+    ArriveLastOp,
+    AwaitTurnOp,
+    CounterOp,
+    CountInOp,
+    LocalFlagOp,
+    OrderedCounterOp,
+    PassTurnOp,
+)
 from treadle.dialects.tile_atomics import ATOMIC_KINDS, AtomicOp
 from treadle.dialects.tile_attributes import PointerType, SharedLayoutAttr, SharedSpaceAttr, TileLayoutAttr, WindowsAttr
 from treadle.dialects.tile_compute import (
@@ -84,12 +92,14 @@ __all__ = [
     "AllocOp",
     "ArriveLastOp",
     "AtomicOp",
+    "AwaitTurnOp",
     "BroadcastOp",
     "ContractOp",
     "ConvertLayoutOp",
     "CopyOp",
     "CopyOutOp",
     "CountInOp",
+    "CounterOp",
     "ExtractOp",
     "GatherOp",
     "IotaOp",
@@ -99,6 +109,8 @@ __all__ = [
     "LocalLoadOp",
     "LocalStoreOp",
     "OpaqueOp",
+    "OrderedCounterOp",
+    "PassTurnOp",
     "PermuteOp",
     "PrintOp",
     "ProgramIdOp",
@@ -305,6 +317,8 @@ TILE = Dialect(
         ArriveLastOp,
         CountInOp,
         LocalFlagOp,
+        AwaitTurnOp,
+        PassTurnOp,
         ContractOp,
         ReduceOp,
         YieldOp,

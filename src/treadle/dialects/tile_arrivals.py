@@ -1,6 +1,10 @@
-"""Operations of the `tile` dialect by which workgroups of one launch find out who of them is the last. See docs/schedule.md, "Arrivals"."""
+"""Operations of the `tile` dialect on counters that workgroups of one launch share: who of them is the last, and whose turn it is.
+
+See docs/schedule.md, "Arrivals" and "Turns".
+"""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from treadle.dialects.effects import Effect, HasEffects, Slice
 from treadle.dialects.limits import check_is_straight, check_one_of
@@ -23,8 +27,8 @@ MEMORY_ORDERS = ("relaxed", "release", "acquire", "acq_rel")
 """What an arrival says about other memory, in the words of C++ and PTX; between all workgroups of the device."""
 
 
-class _Arrival(IRDLOperation, HasEffects):
-    """One arrival of the workgroup at an element of a view of counters."""
+class CounterOp(IRDLOperation, HasEffects):
+    """What a workgroup does, once, at an element of a view of counters, at which `count` workgroups do so."""
 
     counters = operand_def(builtin.MemRefType)
     offsets = var_operand_def(builtin.IndexType)
@@ -38,13 +42,23 @@ class _Arrival(IRDLOperation, HasEffects):
             raise VerifyException(f"{self.name} needs {len(kind.get_shape())} offsets, got {len(self.offsets)}")
         check_is_straight(self, "each workgroup arrives once (in a role, each of its groups)", in_role=True)
 
+    @property
+    def releases(self) -> bool:
+        """Whether it passes on what was done before it."""
+        return False
+
+    @property
+    def acquires(self) -> bool:
+        """Whether it takes over what was passed on at the counter."""
+        return False
+
     def effects(self) -> tuple[Effect, ...]:
         box = view_slice(self.offsets, (), ())
         return (Effect(self.counters, "read", box), Effect(self.counters, "write", box))
 
 
 @irdl_op_definition
-class ArriveLastOp(_Arrival):
+class ArriveLastOp(CounterOp):
     """The workgroup arrives at a counter: whether it is the last of the `count` workgroups that do.
 
     The counter goes from 0 to `count` - 1, and back to 0 with the last arrival: counters are zero before the first launch, and behind
@@ -59,21 +73,14 @@ class ArriveLastOp(_Arrival):
         super().__init__(operands=[counters, list(offsets), count], result_types=[builtin.i1])
 
 
-@irdl_op_definition
-class CountInOp(_Arrival):
-    """An arrival as one thread of the workgroup makes it: it counts, and leaves in `flag` (shared, one i32) whether it is the last (1, 0).
+class OrderedCounterOp(CounterOp):
+    """One that one thread of the workgroup does. `order`: what it says about other memory.
 
-    `order`: what the count says about other memory. A release passes on what the thread knows to be done, an acquire takes over what the
-    arrivals before it passed on.
+    A release passes on what the thread knows to be done, an acquire takes over what was passed on at the counter before it.
     """
 
-    name = "tile.count_in"
-    flag = operand_def(builtin.MemRefType)
     order = prop_def(builtin.StringAttr)
-    assembly_format = "$counters `[` $offsets `]` `of` $count `order` $order `into` $flag attr-dict `:` type($counters) `,` type($flag)"
-
-    def __init__(self, counters: SSAValue, offsets: Sequence[SSAValue], count: SSAValue, flag: SSAValue, order: str = "relaxed") -> None:
-        super().__init__(operands=[flag, counters, list(offsets), count], properties={"order": builtin.StringAttr(order)})
+    ORDERS: ClassVar[Sequence[str]] = MEMORY_ORDERS
 
     @property
     def releases(self) -> bool:
@@ -82,7 +89,7 @@ class CountInOp(_Arrival):
 
     @property
     def acquires(self) -> bool:
-        """Whether it takes over what arrivals before it passed on."""
+        """Whether it takes over what was passed on at the counter."""
         return self.order.data in ("acquire", "acq_rel")
 
     def set_order(self, order: str) -> None:
@@ -91,11 +98,60 @@ class CountInOp(_Arrival):
 
     def verify_(self) -> None:
         super().verify_()
+        check_one_of("the order", self.order.data, self.ORDERS)
+
+
+@irdl_op_definition
+class CountInOp(OrderedCounterOp):
+    """An arrival as one thread of the workgroup makes it: it counts, and leaves in `flag` (shared, one i32) whether it is the last."""
+
+    name = "tile.count_in"
+    flag = operand_def(builtin.MemRefType)
+    assembly_format = "$counters `[` $offsets `]` `of` $count `order` $order `into` $flag attr-dict `:` type($counters) `,` type($flag)"
+
+    def __init__(self, counters: SSAValue, offsets: Sequence[SSAValue], count: SSAValue, flag: SSAValue, order: str = "relaxed") -> None:
+        super().__init__(operands=[flag, counters, list(offsets), count], properties={"order": builtin.StringAttr(order)})
+
+    def verify_(self) -> None:
+        super().verify_()
         _check_flag(self.flag)
-        check_one_of("the order", self.order.data, MEMORY_ORDERS)
 
     def effects(self) -> tuple[Effect, ...]:
         return (*super().effects(), Effect(self.flag, "write", Slice((0,), (1,)), completion="queue", queue="local"))
+
+
+class _TurnOp(OrderedCounterOp):
+    """What a workgroup does at a counter for turn number `turn` (0 to `count` - 1)."""
+
+    turn = operand_def(builtin.IndexType)
+
+    def __init__(self, counters: SSAValue, offsets: Sequence[SSAValue], turn: SSAValue, count: SSAValue, order: str = "relaxed") -> None:
+        super().__init__(operands=[turn, counters, list(offsets), count], properties={"order": builtin.StringAttr(order)})
+
+
+@irdl_op_definition
+class AwaitTurnOp(_TurnOp):
+    """The workgroup goes on when its turn has come: when the counter is `turn`.
+
+    One thread waits; with the order "acquire" it takes over what the turns before passed on. Who has an earlier turn at the counter must
+    have a lower number in the grid: such workgroups have begun, and do not wait for this one.
+    """
+
+    name = "tile.await_turn"
+    assembly_format = "$counters `[` $offsets `]` `turn` $turn `of` $count `order` $order attr-dict `:` type($counters)"
+    ORDERS: ClassVar[Sequence[str]] = ("relaxed", "acquire")
+
+
+@irdl_op_definition
+class PassTurnOp(_TurnOp):
+    """The workgroup whose turn it is ends it: the counter becomes `turn` + 1, or 0 behind the last turn, as it was before the launch.
+
+    One thread does; with the order "release" it passes on what it knows to be done.
+    """
+
+    name = "tile.pass_turn"
+    assembly_format = "$counters `[` $offsets `]` `turn` $turn `of` $count `order` $order attr-dict `:` type($counters)"
+    ORDERS: ClassVar[Sequence[str]] = ("relaxed", "release")
 
 
 @irdl_op_definition

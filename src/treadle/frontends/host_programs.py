@@ -44,7 +44,7 @@ def expressions(kernel: tile.KernelOp, texts: Sequence[str]) -> tuple[Expr, ...]
 def is_counted(pointer: SSAValue) -> bool:
     """Whether workgroups arrive at the array of a pointer."""
     views = [use.operation.result for use in pointer.uses if isinstance(use.operation, tile.ViewOp)]
-    return any(isinstance(use.operation, tile.ArriveLastOp | tile.CountInOp) for view in views for use in view.uses)
+    return any(isinstance(use.operation, tile.CounterOp) for view in views for use in view.uses)
 
 
 class _Signature:

@@ -1,4 +1,4 @@
-"""What it takes to merge the parts of a reduction's tiles: by the last workgroup that arrives, or by those of a cluster. No IR."""
+"""What it takes to merge the parts of a reduction's tiles: by the last workgroup that arrives, in turn, or in a cluster. No IR."""
 
 from treadle.machine.spec import TargetSpec
 from treadle.plan.small_m import copied_clocks
@@ -23,6 +23,14 @@ def last_clocks(count: int, elements: int, spec: TargetSpec) -> float:
     """An arrival with what is written before it, and the parts of a tile of so many elements, a turn of loads after another."""
     rates = spec.rates.arrivals
     return rates.arrival_clocks + count * elements / ELEMENTS_AT_ONCE * rates.turn_clocks
+
+
+def turns_clocks(count: int, elements: int, spec: TargetSpec) -> float:
+    """Turns at a tile of so many elements whose parts are all there at one time: each hears of the one before, loads the sum, stores it.
+
+    Made of what an arrival and its loads take; not measured by itself.
+    """
+    return count * last_clocks(1, elements, spec)
 
 
 def traffic_clocks(part_bytes: float, spec: TargetSpec) -> float:

@@ -22,7 +22,7 @@ from treadle.machine.rates import RoleRates
 from treadle.machine.spec import TargetSpec
 from treadle.plan.cache_requests import SECTOR_BYTES, request_factor
 from treadle.plan.mixed_widths import MOST_NARROWER, timed_columns
-from treadle.plan.part_merges import cluster_clocks, clustered_units, last_clocks
+from treadle.plan.part_merges import cluster_clocks, clustered_units, last_clocks, turns_clocks
 from treadle.plan.rasters import fetched_by_pairs, least_fetched_by_pairs, read_again
 from treadle.plan.result_stores import stored_cut_clocks
 from treadle.plan.role_tiles import (
@@ -71,9 +71,11 @@ def role_cost(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
     return RoleModel(problem, spec).cost(tile)
 
 
-def merge_clocks(tile: RoleTile, parts: int, spec: TargetSpec, *, in_cluster: bool) -> float:
+def merge_clocks(tile: RoleTile, parts: int, spec: TargetSpec, *, in_cluster: bool, in_turn: bool = False) -> float:
     """Modelled clocks in which a tile's parts are merged: each group merges its own rows, a cluster's share what their unit reads."""
-    return cluster_clocks(tile.rows * tile.n, spec) if in_cluster else last_clocks(parts, tile.m * tile.n, spec)
+    if in_cluster:
+        return cluster_clocks(tile.rows * tile.n, spec)
+    return (turns_clocks if in_turn else last_clocks)(parts, tile.m * tile.n, spec)
 
 
 class _Side(NamedTuple):
@@ -227,7 +229,8 @@ class RoleModel:
         clocks = tile.k * problem.operand_bytes * shape.operand_rows(tile.rows, tile.n) * rates.fill_clocks
         clocks += rates.deferred_clocks if tile.deferred_store else 0
         clocks += rates.clustered_clocks if tile.cluster > 1 else 0
-        clocks += merge_clocks(tile, problem.parts, self.spec, in_cluster=problem.in_cluster) if problem.parts > 1 else 0
+        if problem.parts > 1:
+            clocks += merge_clocks(tile, problem.parts, self.spec, in_cluster=problem.in_cluster, in_turn=problem.in_turn)
         if mixed is not None:
             # Narrow tiles are copied as if they were wide: they overlap their neighbours.
             wide, rounds = -(-mixed.first_narrow // units), -(-mixed.tiles // units)

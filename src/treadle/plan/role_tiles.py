@@ -149,7 +149,7 @@ class RoleProblem:
     `piece_bytes`: of A and of B, what the threads of the producer copy at a time; 0 where descriptors do it. `is_crowded`: bounds and
     addresses that only the runtime knows take registers while threads copy, which leaves consumers fewer.
     `takes_turns`: workgroups may compute several tiles. `operands`: how A and B lie in memory. `parts`: so many parts of each tile are
-    merged in the kernel, by the last workgroup or, `in_cluster`, by those of a cluster; they are in the shape's batch. `has_like_tiles`:
+    merged in the kernel, by the last workgroup, `in_cluster`, or `in_turn`; they are in the shape's batch. `has_like_tiles`:
     all tiles have as many steps, as those of groups of several sizes have not.
     """
 
@@ -169,6 +169,7 @@ class RoleProblem:
     operands: tuple[OperandRows, OperandRows] = (OperandRows(), OperandRows())
     parts: int = 1
     in_cluster: bool = False
+    in_turn: bool = False
     has_like_tiles: bool = True
 
 

@@ -228,7 +228,7 @@ def _store_local(op: tile.LocalStoreOp) -> Function:
 
 def _tile_function(op: Operation) -> Function | None:
     match op:
-        case tile.ArriveLastOp() | tile.CountInOp() | tile.LocalFlagOp():
+        case tile.CounterOp() | tile.LocalFlagOp():
             return arrival_function(op)
         case tile.ViewOp():
             return _view(op)

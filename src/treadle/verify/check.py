@@ -73,7 +73,7 @@ def prove(
         program = Program(kernel, spec, stores=stores)
         operations = len(program.ops)
         allowed = (min(effort, 1) if operations < FEW_OPERATIONS else effort) * max(1.0, operations / FEW_OPERATIONS) ** 3
-        if not stores or not program.only_written or program.all(tile.CountInOp):
+        if not stores or not program.only_written or program.all(tile.OrderedCounterOp):
             return _verdict(program, max_findings, allowed, stores=stores)
         plain = Program(kernel, spec)
         if not has_shared_state(plain) or (assumed := _assumed_of_stores(program)) is None:
@@ -332,6 +332,8 @@ def assumptions_of(program: Program, geometry: Geometry | None = None) -> tuple[
     if geometry is not None and (tracked := geometry.tracked) is not None:
         counted = dict.fromkeys(known.access.pointer for known in tracked.arrivals.hand_overs)
         found += [f"{_array(pointer)} is zero before the launch, as it is behind it" for pointer in counted]
+        if program.all(tile.AwaitTurnOp):
+            found.append("workgroups begin in the order of their numbers in the grid, its first axis fastest")
         found += [f"{_named(op)}: {what}" for op, what in tracked.arrays.assumed.items()]
     return tuple(dict.fromkeys(found))
 

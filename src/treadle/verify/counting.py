@@ -1,7 +1,8 @@
-"""Whether as many workgroups arrive at each counter as it counts: for all sizes.
+"""Whether as many workgroups arrive at each counter as it counts, and take turns there in an order that ends: for all sizes.
 
 The workgroups of a counter are numbered by a value that they compute (their id along an axis, a quotient or a remainder): no two of one
-counter have the same number, and the numbers are all from 0 to the count.
+counter have the same number, and the numbers are all from 0 to the count. Turns are such numbers; who has the later one has the higher
+number in the grid, too.
 """
 
 from collections.abc import Iterator
@@ -60,6 +61,34 @@ def counting_of(forms: Forms, op: tile.CountInOp, access: GlobalAccess) -> Count
     return Counting("open", doubt)
 
 
+def turns_of(forms: Forms, wait: tile.AwaitTurnOp, end: tile.PassTurnOp, access: GlobalAccess) -> Counting:
+    """Whether the workgroups of each counter have turns from 0 to its count, end the turn that they wait for, and wait for none that begins
+    later: each waits for workgroups with lower numbers in the grid alone, so that no waits form a circle.
+    """
+    from treadle.verify.integer_sets import TooHard, bounded
+
+    turn, ended, count = (forms.of(value) for value in (wait.turn, end.turn, end.count))
+    if access.addresses is None or not access.is_exact or not forms.is_exact(turn.symbols() | ended.symbols() | count.symbols()):
+        return Counting("open", access.doubt or "its turn or its count is not known")
+    if forms.of(wait.count) != count:
+        return Counting("open", f"it counts to another number than {end.name}")
+    arrivals = _Arrivals(forms, wait, access, turn, count)
+    try:
+        with bounded(COST):
+            if (witness := arrivals.unlike(ended)) is not None:
+                return Counting("wrong", witness=(*witness, "a workgroup ends another turn than it waits for"))
+            if not arrivals.are_inside():
+                return Counting("open", "it may lie outside its counters")
+            if not arrivals.are_numbered():
+                return Counting("open", "two workgroups of a counter may have the same turn")
+            found = arrivals.compared()
+            if found.status == "right" and (witness := arrivals.backwards()) is not None:
+                return Counting("wrong", witness=witness)
+            return found
+    except TooHard:
+        return Counting("open", "its counters are too hard to compare with its turns")
+
+
 def _numberings(forms: Forms, op: tile.CountInOp) -> Iterator[Expr]:
     """Values that may number the workgroups of a counter."""
     ids = {str(i) for i in forms.ids if not i.is_constant}
@@ -80,7 +109,7 @@ def _value(forms: Forms, op: Operation) -> Expr | None:
 class _Arrivals:
     """The arrivals of an operation as points: place of the counter, number of the workgroup, ids (and that of the group, in a role)."""
 
-    def __init__(self, forms: Forms, op: tile.CountInOp, access: GlobalAccess, number: Expr, count: Expr) -> None:
+    def __init__(self, forms: Forms, op: tile.OrderedCounterOp, access: GlobalAccess, number: Expr, count: Expr) -> None:
         self.forms, self.access = forms, access
         self.places = [] if access.addresses is None else list(access.addresses.places)
         self.number, self.count = forms.formula(number), forms.formula(count)
@@ -116,6 +145,39 @@ class _Arrivals:
         first = len(self.places) + 2
         return all(way.is_empty() for at in range(len(self.ids)) for way in different(same, first + at, first + at))
 
+    def unlike(self, other: Expr) -> tuple[str, ...] | None:
+        """Sizes and a workgroup for which a value is not the number; None where it always is."""
+        from treadle.verify.integer_sets import point_of
+
+        shown = point_of(self._set([f"not ({self.forms.formula(other)} = {self.number})"], self.number))
+        return None if shown is None else self._described(shown)
+
+    def backwards(self) -> tuple[str, ...] | None:
+        """Sizes for which the workgroup of an earlier turn at a counter has no lower number in the grid (its first axis is the fastest)."""
+        from treadle.verify.integer_sets import IN, OUT, pair_in, pairs_of
+
+        points, first = self._set([], self.number), len(self.places) + 2
+        same = pairs_of(points, points).order_lt(IN, len(self.places), OUT, len(self.places))
+        for at in range(len(self.places)):
+            same = same.equate(IN, at, OUT, at)
+        ids = sum(not i.is_constant for i in self.forms.ids)
+        for at in reversed(range(first, first + ids)):
+            if (found := pair_in(same.order_gt(IN, at, OUT, at))) is not None:
+                return self._pair(*found, ids)
+            same = same.equate(IN, at, OUT, at)
+        found = pair_in(same)
+        return None if found is None else self._pair(*found, ids)
+
+    def _pair(self, sizes: dict[str, int], one: list[int], other: list[int], ids: int) -> tuple[str, ...]:
+        place, first = len(self.places), len(self.places) + 2
+        lines = self._described(sizes)
+        waits = f"workgroup {other[first : first + ids]}, turn {other[place]}, waits for turn {one[place]}"
+        return (*lines, f"{waits}, which is that of workgroup {one[first : first + ids]}: it may begin only when this one has ended")
+
+    def _described(self, values: dict[str, int]) -> tuple[str, ...]:
+        sizes = [f"{self.forms.symbols[name].meaning} = {value}" for name, value in values.items() if name in self.forms.symbols]
+        return ("with " + ", ".join(sizes),) if sizes else ()
+
     def compared(self) -> Counting:
         """The numbers that there are at each counter against those from 0 to its count, which is the same in all its workgroups."""
         from treadle.verify.integer_sets import IN, OUT, different, first_dimensions, pairs_of, point_of
@@ -133,8 +195,7 @@ class _Arrivals:
         if not (missing.is_empty() or spare.is_empty()):
             return Counting("open", "the numbers of its workgroups do not go from 0 to its count")
         shown = point_of(spare if missing.is_empty() else missing) or {}
-        sizes = [f"{self.forms.symbols[name].meaning} = {value}" for name, value in shown.items() if name in self.forms.symbols]
-        lines = ["with " + ", ".join(sizes)] if sizes else []
+        lines = self._described(shown)
         more, fewer = "more workgroups arrive at a counter than it counts", "a counter counts more workgroups than arrive"
         what = more if missing.is_empty() else fewer
         return Counting("wrong", witness=(*lines, what))

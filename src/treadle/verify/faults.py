@@ -27,6 +27,8 @@ _REMOVABLE = (
     sync.ArriveOp,
     sync.MbarrierExpectOp,
     sync.WaitPhaseOp,
+    tile.AwaitTurnOp,
+    tile.PassTurnOp,
 )
 EXPECT_SHORT_BYTES = 16
 
@@ -109,6 +111,13 @@ def weakenings(op: Operation) -> Iterator[tuple[str, Callable[[Operation], None]
                 yield "acquires nothing", lambda o: set_order(o, releases=True)
             yield "counts to one more", lambda o: count_by(o, 1)
             yield "counts to one less", lambda o: count_by(o, -1)
+        case tile.AwaitTurnOp() | tile.PassTurnOp():
+            if op.releases or op.acquires:
+                yield "releases nothing" if op.releases else "acquires nothing", set_order
+            if isinstance(op, tile.PassTurnOp):
+                yield "does not reset the counter", lambda o: count_by(o, 1)
+                yield "resets the counter a turn early", lambda o: count_by(o, -1)
+            yield "another turn", lambda o: turn_by(o, 1)
         case sync.ArriveOp() if len(op.peer_ranks()) > 1:
             for rank in op.peer_ranks():
                 yield f"not in workgroup {rank}", lambda o, rank=rank: _leave_out_peer(o, rank)
@@ -173,22 +182,30 @@ def flip_parity(op: Operation) -> None:
 
 
 def set_order(op: Operation, *, releases: bool = False, acquires: bool = False) -> None:
-    """Take from an arrival's order what is not named."""
-    arrival = cast(tile.CountInOp, op)
+    """Take from the order of what is done at a counter what is not named."""
+    arrival = cast(tile.OrderedCounterOp, op)
     words = [word for word, kept in (("release", releases and arrival.releases), ("acquire", acquires and arrival.acquires)) if kept]
     arrival.set_order(words[0] if words else "relaxed")
 
 
 def count_by(op: Operation, by: int) -> None:
-    """Let an arrival count to another number."""
-    arrival = cast(tile.CountInOp, op)
-    block = cast(Block, arrival.parent)
+    """Let an arrival, or a turn, count to another number."""
+    _add_to_operand(op, len(op.operands) - 1, by)
+
+
+def turn_by(op: Operation, by: int) -> None:
+    """Let the start or end of a turn be that of another one."""
+    _add_to_operand(op, 0, by)
+
+
+def _add_to_operand(op: Operation, number: int, by: int) -> None:
+    block = cast(Block, op.parent)
     more = arith.ConstantOp(builtin.IntegerAttr(by, builtin.IndexType()))
-    changed_count = arith.AddiOp(arrival.count, more.result)
-    for new in (more, changed_count):
-        set_location(new, arrival)
-        block.insert_op_before(new, arrival)
-    arrival.operands[len(arrival.operands) - 1] = changed_count.result
+    changed_value = arith.AddiOp(op.operands[number], more.result)
+    for new in (more, changed_value):
+        set_location(new, op)
+        block.insert_op_before(new, op)
+    op.operands[number] = changed_value.result
 
 
 def _has_local_queue(op: Operation) -> bool:

@@ -22,8 +22,9 @@ from treadle.verify.scalars import sources_of
 from treadle.verify.structure import check_structure
 
 _DECIDED = (pipe.SlotOp, pipe.PartOp, sync.MbarrierSlotOp, sync.WaitPhaseOp)
+_AT_COUNTERS = (tile.CountInOp, tile.AwaitTurnOp, tile.PassTurnOp)
 _MAYBE_ELECTED = frozenset(
-    op.name for op in (tile.CopyOp, tile.CopyOutOp, tile.CountInOp, sync.MbarrierExpectOp, sync.CommitOp, sync.WaitOp)
+    op.name for op in (tile.CopyOp, tile.CopyOutOp, *_AT_COUNTERS, sync.MbarrierExpectOp, sync.CommitOp, sync.WaitOp)
 )
 Op = TypeVar("Op", bound=Operation)
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ class Program:
         match op:
             case tile.CopyOp():
                 return op.is_bulk
-            case tile.CopyOutOp() | tile.CountInOp() | sync.MbarrierExpectOp():
+            case tile.CopyOutOp() | tile.OrderedCounterOp() | sync.MbarrierExpectOp():
                 return True
             case sync.CommitOp() | sync.WaitOp():
                 return self.queues[op.queue.data].scope == "elected"

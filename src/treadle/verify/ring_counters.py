@@ -110,7 +110,7 @@ def ring_counters(program: "Operations") -> RingCounters | None:
     Not where arrivals hand arrays on: what other workgroups know is no part of states. The rings of a cluster's workgroups are renamed
     together.
     """
-    if not program.all(pipe.RolesOp) or program.all(tile.CountInOp):
+    if not program.all(pipe.RolesOp) or program.all(tile.OrderedCounterOp):
         return None
     sizes = _sizes(program)
     count = 2 * lcm(*sizes)

@@ -218,7 +218,7 @@ def _fence(op: sync.FenceOp, spec: TargetSpec) -> None:
         raise Misuse(f"{spec.name} has no proxy '{op.proxy.data}'", "remove the fence")
 
 
-def _count_in(op: tile.CountInOp, spec: TargetSpec) -> None:
+def _at_counter(op: tile.OrderedCounterOp, spec: TargetSpec) -> None:
     kernel = op.parent_op()
     if isinstance(kernel, tile.KernelOp) and kernel.cluster_size() > 1:
         raise Misuse("workgroups of clusters arrive together", "let the workgroups of such a kernel be no clusters")
@@ -260,5 +260,7 @@ _CHECKS: dict[type[Operation], Callable[[Any, TargetSpec], None]] = {
     tile.ContractOp: _contract,
     tile.CopyOp: _copy,
     tile.CopyOutOp: _copy_out,
-    tile.CountInOp: _count_in,
+    tile.CountInOp: _at_counter,
+    tile.AwaitTurnOp: _at_counter,
+    tile.PassTurnOp: _at_counter,
 }

@@ -155,7 +155,8 @@ class Steps(LoopEdges):
     def _starting(self, op: Operation) -> tuple[SharedAccess, ...]:
         """The accesses that start with `op`: its own; those of the announced copies for an expect, none for such a copy.
 
-        A conditional around nothing but copies starts them all: what orders them stands before it, the same on both paths.
+        A conditional around nothing but copies starts them all: what orders them stands before it, the same on both paths; so it does for
+        what other workgroups have handed on where both cases touch that.
         """
         if isinstance(op, sync.MbarrierExpectOp):
             announced: list[SharedAccess] = [phase_access(op, op.barrier, self.values, is_write=True)]
@@ -171,7 +172,7 @@ class Steps(LoopEdges):
             return tuple(a for inner in op.walk() for a in self.accesses(inner))
         if isinstance(op, scf.IfOp) and only_copies(op):
             return tuple(a for inner in op.walk() if inner is not op for a in self._starting(inner))
-        return self.accesses(op)
+        return (*self.accesses(op), *self.handed_on.accesses_in_each(op)) if isinstance(op, scf.IfOp) else self.accesses(op)
 
     def _reads(self, op: Operation) -> frozenset[SSAValue]:
         """The values in flight that must be there when an operation starts."""

@@ -27,7 +27,7 @@ from treadle.sim.schedule.scheduler import Mode, Scheduler
 from treadle.sim.schedule.shared import SharedPlan
 
 RESIDENT = 4
-"""Clusters that run at the same time in random order, where workgroups arrive at counters; of others one after the other will do."""
+"""Clusters that run at the same time in random order, where workgroups meet at counters; of others one after the other will do."""
 
 
 class ScheduledKernel:
@@ -42,7 +42,8 @@ class ScheduledKernel:
         self._warps = int(kernel.num_warps.value.data)
         self._cluster = kernel.cluster_size()
         self._splits = split_of(kernel)
-        self._arrivals = [op for op in kernel.body.walk() if isinstance(op, tile.CountInOp)]
+        self._arrivals = [op for op in kernel.body.walk() if isinstance(op, tile.OrderedCounterOp)]
+        self._takes_turns = any(isinstance(op, tile.AwaitTurnOp) for op in self._arrivals)
         self._plan = SharedPlan(kernel)
         compiler = Compiler(memory_steps(self._plan, self._spec), run_roles)
         arguments = kernel.body.block.args
@@ -68,8 +69,10 @@ class ScheduledKernel:
         workgroups: int | None = None,
         mode: Mode = "late",
         seed: int = 0,
+        resident: int | None = None,
     ) -> None:
         """Run the workgroups of the grid, at most `workgroups` of them, those of a cluster together; outputs are written through pointers.
+        Clusters that meet at counters run `resident` at a time: others begin when all of these have ended.
 
         Stops at the first deadlock. Raises SimulationFault where the program breaks a promise that is not about order.
         """
@@ -89,16 +92,18 @@ class ScheduledKernel:
         places = [(p[2], p[1], p[0]) for p in islice(np.ndindex(z, y, x), workgroups)]
         clusters = [places[first : first + cluster] for first in range(0, len(places), cluster)]
         at_once = 1
-        if self._arrivals and seed:  # the order of workgroups says who is the last
-            order: list[int] = np.random.default_rng(seed).permutation(len(clusters)).tolist()
-            clusters = [clusters[i] for i in order]
-            at_once = RESIDENT if mode == "random" else 1
+        if self._arrivals and seed:
+            at_once = RESIDENT if mode == "random" or self._takes_turns else 1
+            if not self._takes_turns:  # the order of workgroups says who is the last; who waits for others relies on it
+                order: list[int] = np.random.default_rng(seed).permutation(len(clusters)).tolist()
+                clusters = [clusters[i] for i in order]
+        at_once = resident or at_once
         with np.errstate(all="ignore"):
             for first in range(0, len(clusters), at_once):
-                resident = [w for group in clusters[first : first + at_once] for w in self._together(world, template, group)]
-                if not scheduler.run(resident, findings):
+                present = [w for group in clusters[first : first + at_once] for w in self._together(world, template, group)]
+                if not scheduler.run(present, findings):
                     return
-                for workgroup in resident:
+                for workgroup in present:
                     _end(workgroup, findings)
         if workgroups is None:
             check_counters(world, self._arrivals, findings)
@@ -151,17 +156,18 @@ def simulate(
     mode: Mode = "late",
     seed: int = 0,
     workgroups: int | None = None,
+    resident: int | None = None,
 ) -> Report:
     """Run a schedule-level kernel on copies of `arrays`, one for each pointer, in row-major order.
 
     `symbols`: values of the kernel's symbols, by name or in order. `grid`: workgroups along x, y, z (default: the kernel's own);
-    `workgroups`: run only the first so many. `mode`, `seed`: see scheduler.py. Outputs of the report are copies of the last
-    `output_count` arrays. Raises SimulationFault.
+    `workgroups`: run only the first so many; `resident`: how many at a time where they meet at counters. `mode`, `seed`: see scheduler.py.
+    Outputs of the report are copies of the last `output_count` arrays. Raises SimulationFault.
     """
     ready = ScheduledKernel(kernel)
     copies = [np.array(a, order="C") for a in arrays]
     values = [symbols[name] for name in ready.symbols] if isinstance(symbols, Mapping) else list(symbols)
     findings = Findings()
     pointers = [Pointer(a.reshape(-1)) for a in copies]
-    ready.launch(pointers, values, findings, grid=grid, workgroups=workgroups, mode=mode, seed=seed)
+    ready.launch(pointers, values, findings, grid=grid, workgroups=workgroups, mode=mode, seed=seed, resident=resident)
     return findings.report(tuple(copies[len(copies) - ready.output_count :]))

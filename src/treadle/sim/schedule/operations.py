@@ -15,7 +15,7 @@ from treadle.sim.element_types import Array, poison, storage_dtype
 from treadle.sim.faults import SimulationFault
 from treadle.sim.memory import Pointer, Window
 from treadle.sim.schedule.agents import Agent, Frame
-from treadle.sim.schedule.arrivals import count_in_step, local_flag_step
+from treadle.sim.schedule.arrivals import await_turn_step, count_in_step, local_flag_step, pass_turn_step
 from treadle.sim.schedule.code import Slots, Step, resolver
 from treadle.sim.schedule.copies import copy_out_step, copy_step
 from treadle.sim.schedule.global_memory import GlobalView, window_of
@@ -323,6 +323,8 @@ def memory_steps(plan: SharedPlan, spec: TargetSpec) -> Callable[[Operation, Slo
             tile.LocalStoreOp: local_store_step,
             tile.CountInOp: count_in_step,
             tile.LocalFlagOp: local_flag_step,
+            tile.AwaitTurnOp: await_turn_step,
+            tile.PassTurnOp: pass_turn_step,
             tile.CopyOp: copy_step,
             tile.CopyOutOp: copy_out_step,
         }

@@ -10,10 +10,10 @@ Amounts = dict[int, Counter[str]]
 
 _PLACE = re.compile(r"!dbg !(\d+)")
 _LOCATION = re.compile(r"^!(\d+) = !DILocation\(line: (\d+),", re.MULTILINE)
-_LOAD = re.compile(r"= load (<[^>]+>|\w+), ptr addrspace\((\d)\)")
+_LOAD = re.compile(r"= load (?:atomic )?(<[^>]+>|\w+), ptr addrspace\((\d)\)")
 _BOUNDED = re.compile(r"call (<[^>]+>|\w+) @llvm\.amdgcn\.raw\.ptr\.buffer\.load\.(?!lds)")
 _COPY = re.compile(r"@llvm\.amdgcn\.raw\.ptr\.buffer\.load\.lds\(.*?, i32 (\d+), i32")
-_STORE = re.compile(r"^\s*store (<[^>]+>|\w+) .*, ptr addrspace\((\d)\)")
+_STORE = re.compile(r"^\s*store (?:atomic )?(<[^>]+>|\w+) .*, ptr addrspace\((\d)\)")
 _CALL = re.compile(r"@llvm\.amdgcn\.(mfma|smfmac|wmma|swmmac|s\.barrier)\b")
 _SHARED = "3"
 

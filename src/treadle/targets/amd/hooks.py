@@ -9,13 +9,14 @@ from math import gcd
 
 from treadle.codegen.llvm_text import F32, FALSE, I32, TRUE, Builder, Value, bit_width, i32, i64, key_value, vector, zero
 from treadle.dialects.sync import SchedFenceOp
-from treadle.dialects.tile import ContractOp, CopyOp, CountInOp, KernelOp, LoadOp, LocalLoadOp, ProgramIdOp, layout_of, tile_type
+from treadle.dialects.tile import ContractOp, CopyOp, KernelOp, LoadOp, LocalLoadOp, OrderedCounterOp, ProgramIdOp, layout_of, tile_type
 from treadle.errors import InternalError
 from treadle.ir.ancestry import ancestors
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
 from treadle.layout.tile_layout import TileLayout
 from treadle.machine import MatrixInstruction, Queue, QueueRole, TargetSpec
+from treadle.targets.amd.at_counters import AtCounters, of_the_device
 from treadle.targets.amd.direct_copies import copies_left, direct_copies, emit_direct_copy, read_scope
 from treadle.targets.amd.global_order import global_barriers
 from treadle.targets.amd.matrix import emit_matrix, instruction_fragments, zero_accumulator
@@ -130,13 +131,6 @@ def _epilogue(kernel: KernelOp) -> Operation | None:
     return found
 
 
-def _of_the_device(b: Builder) -> str:
-    """Arrays and counters lie in memory of the device: without these words LLVM has to expect memory that knows no such instruction."""
-    nothing = b.module.metadata("!{}")
-    words = ("no.fine.grained.memory", "no.remote.memory", "ignore.denormal.mode")
-    return ", ".join(f"!amdgpu.{word} {nothing}" for word in words)
-
-
 class AmdHooks(SimtHooks):
     """Hooks of one AMD architecture; one object a kernel."""
 
@@ -152,7 +146,7 @@ class AmdHooks(SimtHooks):
         self._axes = {op.axis.value.data for op in kernel.body.walk() if isinstance(op, ProgramIdOp)}
         self._global_barriers = global_barriers(kernel)
         self._orders_global = False
-        self._counts_in = any(isinstance(op, CountInOp) for op in kernel.body.walk())
+        self._counts_in = any(isinstance(op, OrderedCounterOp) for op in kernel.body.walk())
         self._reads_sums = any(_is_read_each_step(op) for op in kernel.body.walk() if isinstance(op, ContractOp))
         self._copies = bool(direct_copies(kernel))
         self._at: Operation | None = None
@@ -293,19 +287,17 @@ class AmdHooks(SimtHooks):
         # The intrinsics of instructions with one count each take 16 bits, the common one 32.
         b.intrinsic(f"llvm.amdgcn.{name}", "void", [i32(count) if queue.wait.others else Value("i16", str(count))])
 
-    def count_in(self, b: Builder, address: Value, largest: Value, order: str) -> Value:
-        if order in ("release", "acq_rel"):
-            b.fence("release", "agent")
-            if self.spec.queue_for("store") is None:
-                self._wait_for(b, "copy_in")  # the write-back that the fence begins counts there, which LLVM does not follow
-        before = b.atomic("uinc_wrap", address, largest, "monotonic", 4, scope="agent", metadata=_of_the_device(b))
-        if order in ("acquire", "acq_rel"):
-            b.fence("acquire", "agent")
-        return before
+    @property
+    def counters(self) -> AtCounters:
+        return AtCounters(self._written_back)
+
+    def _written_back(self, b: Builder) -> None:
+        if self.spec.queue_for("store") is None:
+            self._wait_for(b, "copy_in")  # the write-back that a release begins counts there, which LLVM does not follow
 
     def update_global(self, b: Builder, op: str, address: Value, value: Value, align: int, predicate: Value) -> None:
         with b.when(predicate):
-            b.atomic(op, address, value, "monotonic", align, scope="agent", metadata=_of_the_device(b))
+            b.atomic(op, address, value, "monotonic", align, scope="agent", metadata=of_the_device(b))
 
     def uniform(self, b: Builder, value: Value) -> Value:
         return b.intrinsic("llvm.amdgcn.readfirstlane.i32", I32, [value], attributes=["convergent"])

@@ -15,6 +15,7 @@ from treadle.machine import TargetSpec
 from treadle.targets.interface import ExpectedFacts, Param, TensorMapParam
 from treadle.targets.nvidia import role_registers
 from treadle.targets.nvidia.approximate import approximate
+from treadle.targets.nvidia.at_counters import AtCounters
 from treadle.targets.nvidia.bf16_pairs import bf16_pairs
 from treadle.targets.nvidia.clusters import CLUSTER_BARRIER, arrive, arrive_at_peers, load_from_peer, multicast_form
 from treadle.targets.nvidia.cp_async import emit_cp_async
@@ -186,11 +187,9 @@ class NvidiaHooks(SimtHooks):
         if not predicated_update(b, op, address, value, predicate):
             super().update_global(b, op, address, value, align, predicate)
 
-    def count_in(self, b: Builder, address: Value, largest: Value, order: str) -> Value:
-        # Written out: LLVM selects atom.inc without its memory order. Fences order what bar.sync has ordered before them, too (PTX ISA,
-        # "Causality order").
-        text = f"atom.{order}.gpu.global.inc.u32 $0, [$1], $2;"
-        return b.asm(text, f"=r,l,r,{MEMORY}", [address, largest], I32)
+    @property
+    def counters(self) -> AtCounters:
+        return AtCounters()
 
     def uniform(self, b: Builder, value: Value) -> Value:
         return self.shuffle_index(b, value, i32(0))

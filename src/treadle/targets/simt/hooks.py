@@ -17,6 +17,7 @@ from treadle.ir.dialects import builtin
 from treadle.machine import TargetSpec
 from treadle.records import dataclass
 from treadle.targets.interface import ExpectedFacts, Param
+from treadle.targets.simt.counters import Counters
 from treadle.targets.simt.types import element_bytes
 
 if TYPE_CHECKING:
@@ -235,12 +236,9 @@ class SimtHooks(ABC):
         """`sync.wait_phase`: all threads wait. `of_cluster`: for what other workgroups of the cluster did to their own memory, too."""
         raise InternalError(f"{self.spec.name} has no transaction barriers")
 
-    def count_in(self, b: Builder, address: Value, largest: Value, order: str) -> Value:
-        """Count (i32) up by one, from `largest` back to 0, in one step for all workgroups of the device; the number before.
-
-        `order`: "relaxed", "release", "acquire" or "acq_rel", as in C++, for all of global memory. A release covers what other threads of
-        the workgroup did before a barrier ahead of it.
-        """
+    @property
+    def counters(self) -> Counters:
+        """What is done at counters of workgroups."""
         raise InternalError(f"{self.spec.name} has no counters of workgroups")
 
     def uniform(self, b: Builder, value: Value) -> Value:

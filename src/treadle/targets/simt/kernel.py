@@ -14,7 +14,7 @@ from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import arith, scf
 from treadle.ir.locations import location_of
 from treadle.targets.interface import EmittedKernel, IndexParam, Param, PointerParam
-from treadle.targets.simt.arrivals import emit_count_in, emit_local_flag
+from treadle.targets.simt.arrivals import emit_await_turn, emit_count_in, emit_local_flag, emit_pass_turn
 from treadle.targets.simt.atomics import emit_atomic
 from treadle.targets.simt.casts import CASTS, emit_cast
 from treadle.targets.simt.constants import emit_constant
@@ -198,6 +198,10 @@ class KernelEmitter:
             emit_count_in(self.ctx, op)
         elif isinstance(op, tile.LocalFlagOp):
             emit_local_flag(self.ctx, op)
+        elif isinstance(op, tile.AwaitTurnOp):
+            emit_await_turn(self.ctx, op)
+        elif isinstance(op, tile.PassTurnOp):
+            emit_pass_turn(self.ctx, op)
         elif isinstance(op, tile.CopyOp):
             self.hooks.copy(self.ctx, op)
         elif isinstance(op, tile.CopyOutOp):
@@ -344,7 +348,8 @@ _TILES = (
     "extract",
     "opaque",
 )
-_MEMORY = ("view", "load", "gather", "atomic", "store", "local_load", "local_store", "count_in", "local_flag", "copy", "copy_out")
+_MEMORY = ("view", "load", "gather", "atomic", "store", "local_load", "local_store", "copy", "copy_out")
+_AT_COUNTERS = ("count_in", "local_flag", "await_turn", "pass_turn")
 _ORDER = (
     "barrier",
     "named_barrier",
@@ -367,7 +372,7 @@ HANDLERS: dict[str, Handler] = {
     **dict.fromkeys(("pipe.slot", "pipe.part"), KernelEmitter.memory),
     **dict.fromkeys(("pipe.group_id", "pipe.cluster_rank"), KernelEmitter.tiles),
     **dict.fromkeys((f"tile.{name}" for name in _TILES), KernelEmitter.tiles),
-    **dict.fromkeys((f"tile.{name}" for name in _MEMORY), KernelEmitter.memory),
+    **dict.fromkeys((f"tile.{name}" for name in (*_MEMORY, *_AT_COUNTERS)), KernelEmitter.memory),
     **dict.fromkeys((f"sync.{name}" for name in _ORDER), KernelEmitter.order),
     **dict.fromkeys(("scf.yield", "tile.return", "pipe.end_role", "tile.alloc", "sync.mbarrier_alloc"), KernelEmitter.nothing),
     **dict.fromkeys(("stamp.begin", "stamp.event", "stamp.end"), KernelEmitter.stamps),

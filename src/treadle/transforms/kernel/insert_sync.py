@@ -98,12 +98,15 @@ class InsertSyncPass(KernelPass):
 
 
 def set_orders(kernel: tile.KernelOp) -> None:
-    """Let each arrival pass on what was done before it, and take over what others did where something comes behind it."""
+    """Let each arrival pass on what was done before it, and take over what others did where something comes behind it; of a turn, its wait
+    takes over, its end passes on.
+    """
     handed_on = HandedOn(kernel)
     for arrival in handed_on.arrivals:
-        ops = list(kernel.body.walk())
+        ops = [op for op in kernel.body.walk() if op is arrival or not isinstance(op, tile.OrderedCounterOp)]
         at = ops.index(arrival)
         before, behind = (any(map(handed_on.touches, part)) for part in (ops[:at], ops[at + 1 :]))
         releases, acquires = before or arrival.releases, behind or arrival.acquires
+        releases, acquires = releases and not isinstance(arrival, tile.AwaitTurnOp), acquires and not isinstance(arrival, tile.PassTurnOp)
         order = "acq_rel" if releases and acquires else "release" if releases else "acquire" if acquires else "relaxed"
         arrival.set_order(order)

@@ -1,15 +1,16 @@
-"""merge-parts: the kernel of a reduction's parts and the one that merges them become one, in which the last workgroup merges.
+"""merge-parts: the kernel of a reduction's parts and the one that merges them become one, whose workgroups merge.
 
-Level: dispatch. Reads: merges with `treadle.merged_by = "last"` or "cluster", and the kernel that computes what they read. Writes: one
-kernel in the place of the two, with the attribute `merge` (the number of its argument of counters): its consumers compute from the root's
-result as if it were the merged one, and what else the merging kernel computes are further consumers. The parts stay a result, first of all;
-counters are memory of the program's own. `merge_in_cluster`: workgroups with parts of one tile had better be a cluster.
+Level: dispatch. Reads: merges with `treadle.merged_by = "last"`, "cluster" or "turnstile", and the kernel that computes what they read.
+Writes: one kernel in the place of the two, with the attribute `merge` (the number of its argument of counters): its consumers compute from
+the root's result as if it were the merged one, and what else the merging kernel computes are further consumers. The parts stay a result,
+first of all; counters are memory of the program's own. `merge_in_cluster`: workgroups with parts of one tile had better be a cluster;
+`merge_in_turn`: each adds its part to a sum, which is all that the first result holds.
 Leaves alone: all other kernels; with a remark, merges of several results, of several axes of parts, of runtime sizes.
 """
 
 from treadle.analysis.indexing import tensor_of
 from treadle.analysis.kernel_slices import stored_part
-from treadle.analysis.part_merges import IN_CLUSTER, Merge, found_merge, yielded
+from treadle.analysis.part_merges import IN_CLUSTER, IN_TURN, Merge, found_merge, yielded
 from treadle.dialects import dispatch
 from treadle.dialects.split_attribute import MERGED_BY
 from treadle.errors import InternalError
@@ -37,6 +38,9 @@ def merged_kernel(merge: Merge, name: str) -> dispatch.KernelOp:
     values: dict[SSAValue, SSAValue] = dict(zip((*mine, *others), block.args, strict=False))
     values.update(zip(one.body.block.args[one.tensor_count :], block.args[len(mine) + len(others) + 1 :], strict=True))
     _copy(one, block, values)
+    in_turn = merge.root.attributes.get(MERGED_BY) == IN_TURN
+    if in_turn:
+        values[yielded(one)[0]] = _stored_in_one(values[yielded(one)[0]])
     stored = [values[value] for value in yielded(one)]
     part, _ = stored_part(yielded(one)[0])
     for op in two.body.block.ops:
@@ -54,16 +58,20 @@ def merged_kernel(merge: Merge, name: str) -> dispatch.KernelOp:
     attributes[dispatch.MERGE] = builtin.IntegerAttr(len(mine) + len(others), builtin.i64)
     if merge.root.attributes.get(MERGED_BY) == IN_CLUSTER:
         attributes[dispatch.MERGE_IN_CLUSTER] = builtin.UnitAttr()
+    shapes = dispatch.text_lists(one.result_shapes)
+    if in_turn:
+        attributes[dispatch.MERGE_IN_TURN] = builtin.UnitAttr()
+        shapes = [["1", *shapes[0][1:]], *shapes[1:]]
     kernel = dispatch.KernelOp(
         name,
         Region(block),
-        [*one.function_type.outputs, *two.function_type.outputs],
+        [*(value.type for value in stored), *two.function_type.outputs],
         symbols=(),
         blocks=one.blocks,
         arg_shapes=[*dispatch.text_lists(one.arg_shapes), *rows[0], ["1"]],
         arg_strides=[*dispatch.text_lists(one.arg_strides), *rows[1], ["1"]],
         arg_align=[*array_ints(one.arg_align), *aligns, FRESH_ALIGN],
-        result_shapes=[*dispatch.text_lists(one.result_shapes), *dispatch.text_lists(two.result_shapes)],
+        result_shapes=[*shapes, *dispatch.text_lists(two.result_shapes)],
         result_strides=[*dispatch.text_lists(one.result_strides), *dispatch.text_lists(two.result_strides)],
         result_align=[*array_ints(one.result_align), *array_ints(two.result_align)],
         attributes=attributes,
@@ -76,6 +84,26 @@ def _copy(kernel: dispatch.KernelOp, block: Block, values: dict[SSAValue, SSAVal
     for op in kernel.body.block.ops:
         if not isinstance(op, dispatch.YieldOp):
             block.add_op(op.clone(value_mapper=values))
+
+
+def _stored_in_one(parts: SSAValue) -> SSAValue:
+    """The insertion of a part, the first, where there is room for one."""
+    part, insertion = stored_part(parts)
+    kind = tensor_of(parts)
+    if insertion is None or kind is None:
+        raise InternalError("a part that is not stored among others")
+    one = builtin.TensorType(kind.element_type, [1, *kind.get_shape()[1:]])
+    empty = tensor.EmptyOp((), one)
+    rank = one.get_num_dims()
+    new = tensor.InsertSliceOp.from_static_parameters(part, empty.tensor, [0] * rank, one.get_shape(), [1] * rank)
+    block = insertion.parent
+    if block is None:
+        raise InternalError("an insertion outside a kernel")
+    for op in (empty, new):
+        set_location(op, insertion)
+        block.insert_op_before(op, insertion)
+    block.erase_op(insertion)
+    return new.result
 
 
 def _as_consumer(root: linalg.ops.GenericOp, total: SSAValue, initial: SSAValue, block: Block) -> SSAValue:
@@ -101,6 +129,11 @@ def _as_consumer(root: linalg.ops.GenericOp, total: SSAValue, initial: SSAValue,
 def _launch(merge: Merge, kernel: dispatch.KernelOp) -> None:
     """One launch in the place of the two, with counters."""
     anchor, first = merge.merging, merge.parts
+    if dispatch.MERGE_IN_TURN in kernel.attributes:
+        space = first.outputs[0].owner
+        if not isinstance(space, dispatch.AllocOp):
+            raise InternalError("parts in memory that is not the program's own")
+        space.properties["shape"] = dispatch.strings(dispatch.text_lists(kernel.result_shapes)[0])
     others = [value for at, value in enumerate(anchor.inputs) if at != merge.source.index]
     counters = dispatch.AllocOp(["1"], dispatch.BufferType(builtin.i32), counters=True)
     launch = dispatch.LaunchOp(
@@ -159,4 +192,5 @@ class MergePartsPass(Pass):
             if old.sym_name.data not in used:
                 module.body.block.detach_op(old)
                 old.erase(drop_references=True)
-        emit("decision", NAME, kernel.sym_name.data, "the workgroups that share a result merge its parts", place)
+        how = "add its parts, each in its turn" if dispatch.MERGE_IN_TURN in kernel.attributes else "merge its parts"
+        emit("decision", NAME, kernel.sym_name.data, f"the workgroups that share a result {how}", place)

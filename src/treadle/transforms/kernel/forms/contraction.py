@@ -4,7 +4,7 @@ from treadle.analysis.indexing import Contraction
 from treadle.analysis.kernel_problem import KernelProblem
 from treadle.errors import InternalError
 from treadle.plan.form_times import seconds
-from treadle.plan.part_merges import cluster_clocks, last_clocks
+from treadle.plan.part_merges import cluster_clocks, last_clocks, turns_clocks
 from treadle.plan.tile_config import ContractionTile, ContractionTypes
 from treadle.records import dataclass
 from treadle.transforms.kernel.forms.form import FormConfig, tile_extents
@@ -69,17 +69,21 @@ def merging_text(problem: KernelProblem, config: ContractionConfig) -> str:
     if not problem.merges_parts:
         return ""
     together = config.parts_together
+    if problem.merges_in_turn:
+        return "; the workgroups of a tile add its parts in turn"
     return (
         f"; the {together} parts of a tile are merged in a cluster" if together > 1 else "; the last workgroup of a tile merges its parts"
     )
 
 
 def merging_seconds(problem: KernelProblem, elements: int, together: int = 1) -> float:
-    """Modelled time in which the parts of a tile of so many elements are merged, by a cluster of `together` or by the last workgroup."""
+    """Modelled time in which the parts of a tile of so many elements are merged: in a cluster of `together`, in turn, or by the last."""
     if not problem.merges_parts:
         return 0.0
     spec = problem.spec
-    return seconds(cluster_clocks(elements, spec) if together > 1 else last_clocks(problem.parts, elements, spec), spec)
+    if together > 1:
+        return seconds(cluster_clocks(elements, spec), spec)
+    return seconds((turns_clocks if problem.merges_in_turn else last_clocks)(problem.parts, elements, spec), spec)
 
 
 def contraction_text(problem: KernelProblem, tile: ContractionTile, types: ContractionTypes, *, is_promoted: bool) -> str:

@@ -174,7 +174,7 @@ def cluster_refusal(kernel: tile.KernelOp, cluster: int, *, rows: bool = False) 
     """Why workgroups of a kernel that `refusal` lets pass cannot share the operand of their tiles' columns, or of their `rows`; None where
     they can.
     """
-    if any(isinstance(op, tile.CountInOp) for op in kernel.walk()):
+    if any(isinstance(op, tile.OrderedCounterOp) for op in kernel.walk()):
         return "workgroups arrive at counters, each by itself"
     if kernel.cluster_size() > 1:
         return "workgroups of a cluster have the parts of one tile"

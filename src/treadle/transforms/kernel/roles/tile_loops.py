@@ -40,7 +40,7 @@ def tiles_of(kernel: tile.KernelOp, loop: scf.ForOp) -> Expr:
     around = [op for op in kernel.body.block.ops if op not in (loop, *starts) and not isinstance(op, tile.ReturnOp)]
     if not all(is_fixed(op) or op.name == "arith.constant" for op in around):
         raise NoTurns("the loop is not all that the kernel does")
-    if any(isinstance(op, StageOp | tile.LocalStoreOp | tile.LocalLoadOp | tile.ArriveLastOp) for op in loop.walk()):
+    if any(isinstance(op, StageOp | tile.LocalStoreOp | tile.LocalLoadOp | tile.CounterOp) for op in loop.walk()):
         raise NoTurns("its tiles share buffers or counters")
     changed = written(kernel)
     effects = [effect for op in loop.walk() if isinstance(op, HasEffects) for effect in op.effects()]

@@ -2,11 +2,10 @@
 
 A thread that stores what it has loaded itself needs none: the same part of the array, in one layout that no two threads share. Everything
 else may be another thread's: a store waits for the loads and stores before it, a load for the stores. Kernels with roles, with groups a
-stage apart, and those that hand arrays on by arrivals are ordered by their own means.
+stage apart, and those that hand arrays on by arrivals or turns are ordered by their own means.
 """
 
-from collections.abc import Sequence
-
+from treadle.analysis.synchronisation.own_elements import accesses, keep_to_threads
 from treadle.dialects import pipe, sync, tile
 from treadle.dialects.effects import HasEffects
 from treadle.dialects.global_arrays import accessed_pointers
@@ -17,7 +16,7 @@ from treadle.transforms.kernel.kernel_ir import insert_before
 Touched = frozenset[tuple[SSAValue, str]]
 """Arrays that were accessed since the last barrier, and how: "read", "write", or by which kind of update."""
 _NOTHING: Touched = frozenset()
-_ORDERED_OTHERWISE = (pipe.RolesOp, tile.CountInOp, tile.ArriveLastOp, sync.NamedBarrierOp, tile.CopyOp, tile.CopyOutOp)
+_ORDERED_OTHERWISE = (pipe.RolesOp, tile.CounterOp, sync.NamedBarrierOp, tile.CopyOp, tile.CopyOutOp)
 
 
 def insert_global_barriers(kernel: tile.KernelOp) -> None:
@@ -26,7 +25,7 @@ def insert_global_barriers(kernel: tile.KernelOp) -> None:
     ops = tuple(kernel.body.walk())
     if not read & written or kernel.group_count() > 1 or any(_is_ordered_otherwise(op) for op in ops):
         return
-    shared = frozenset(pointer for pointer in read & written if not _is_own([op for op in ops if _accesses(op, pointer)]))
+    shared = frozenset(pointer for pointer in read & written if not keep_to_threads([op for op in ops if accesses(op, pointer)]))
     if shared:
         _Walk(shared).block(kernel.body.block, _NOTHING)
 
@@ -46,23 +45,6 @@ def _touched(op: Operation) -> Touched:
         if isinstance(view, tile.ViewOp):
             found.add((view.pointer, effect.update or effect.access))
     return frozenset(found)
-
-
-def _accesses(op: Operation, pointer: SSAValue) -> bool:
-    return any(touched is pointer for touched, _ in _touched(op))
-
-
-def _is_own(accesses: Sequence[Operation]) -> bool:
-    """Whether each element is one thread's in all accesses."""
-    places: set[tuple[object, ...]] = set()
-    for op in accesses:
-        if not isinstance(op, tile.LoadOp | tile.StoreOp):
-            return False
-        layout = tile.layout_of(op.result if isinstance(op, tile.LoadOp) else op.value)
-        if layout is None or layout.replicated_lane_bits() or layout.replicated_warp_bits():
-            return False
-        places.add((layout, op.view, tuple(op.offsets), tile.ints(op.dims)))
-    return len(places) == 1
 
 
 def _conflict(before: Touched, now: Touched) -> bool:

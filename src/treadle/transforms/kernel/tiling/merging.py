@@ -1,8 +1,11 @@
-"""Merging of parts by the last workgroup: each stores its part of the root's result, and the last one goes on with all of them merged.
+"""Merging of parts by the workgroups that have them: each stores its part of the root's result, and the last one goes on with all of them
+merged; or each in its turn adds its part to those before.
 
 The parts are joined in the same order, whichever workgroup is last: every run gives the same bits.
 """
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from math import prod
 
 from treadle.analysis.identities import identity_of
@@ -10,7 +13,7 @@ from treadle.analysis.kernel_slices import stored_part
 from treadle.dialects import dispatch, tile
 from treadle.errors import InternalError
 from treadle.ir.core import Block, Operation, Region, SSAValue
-from treadle.ir.dialects import builtin, linalg, scf
+from treadle.ir.dialects import arith, builtin, linalg, scf
 from treadle.plan.expr import Expr, ceil_div, product
 from treadle.plan.part_merges import parts_at_once
 from treadle.transforms.kernel.tiling.builder import Frame, KernelBuilder
@@ -34,6 +37,9 @@ def finish(kernel: KernelBuilder, frame: Frame, groups: int = 1, together: int =
         return
     index = kernel.index
     kernel.counters = product([count for *_, count in _tiled(kernel, frame, groups)])
+    if dispatch.MERGE_IN_TURN in kernel.kernel.attributes:
+        _finish_in_turn(kernel, frame, _counters(kernel, marked.value.data), _tile_number(kernel, frame, groups))
+        return
     kernel.store_result(0, frame)
     last = index.insert(tile.ArriveLastOp(_counters(kernel, marked.value.data), [_tile_number(kernel, frame, groups)], _count(kernel)))
     block = Block()
@@ -43,6 +49,50 @@ def finish(kernel: KernelBuilder, frame: Frame, groups: int = 1, together: int =
     kernel.known[part] = Tile(_merged(kernel, frame))
     kernel.finish_consumers(frame, first=1)
     index.builder.insert(scf.YieldOp())
+    kernel.leave(place)
+
+
+def _finish_in_turn(kernel: KernelBuilder, frame: Frame, counters: SSAValue, number: SSAValue) -> None:
+    """Add the workgroup's part to the sum of those before it, which the next one goes on with, and the last one with what follows.
+
+    The parts are the turns. The first one stores its part as it is; there are at least two.
+    """
+    index, how, (part, _) = kernel.index, _combining(kernel), stored_part(kernel.yielded()[0])
+    own = kernel.evaluator(frame).materialize(kernel.known[part], frame.extents)
+    (axis,) = [at for at, axis in enumerate(kernel.nest.axes) if axis.block]
+    turn, count = kernel.offset[axis], _count(kernel)
+    kernel.known[part] = Tile(own)
+    index.builder.insert(tile.AwaitTurnOp(counters, [number], turn, count))
+    with _branches(kernel, index.insert(arith.CmpiOp(turn, index.constant(0), "eq"))) as (first, others):
+        with _inside(kernel, first):
+            kernel.store_result(0, frame)
+        with _inside(kernel, others):
+            before = kernel.load_result(0, frame)
+            (total,) = join_by(type(how), how)(index.insert, [before], [own])
+            kernel.known[part] = Tile(total)
+            is_last = index.insert(arith.CmpiOp(index.add(turn, index.constant(1)), count, "eq"))
+            with _branches(kernel, is_last) as (last, more):
+                with _inside(kernel, last):
+                    kernel.finish_consumers(frame, first=1)
+                with _inside(kernel, more):
+                    kernel.store_result(0, frame)
+    index.builder.insert(tile.PassTurnOp(counters, [number], turn, count))
+
+
+@contextmanager
+def _branches(kernel: KernelBuilder, condition: SSAValue) -> Generator[tuple[Block, Block]]:
+    """The two sides of a branch, to be filled."""
+    sides = Block(), Block()
+    kernel.index.builder.insert(scf.IfOp(condition, [], Region(sides[0]), Region(sides[1])))
+    yield sides
+
+
+@contextmanager
+def _inside(kernel: KernelBuilder, block: Block) -> Generator[None]:
+    """What is built goes into a block, which ends with it."""
+    place = kernel.enter(block)
+    yield
+    kernel.index.builder.insert(scf.YieldOp())
     kernel.leave(place)
 
 
