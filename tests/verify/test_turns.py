@@ -3,12 +3,12 @@
 import pytest
 from generators.arrivals import scheduled, split_rows
 from generators.turns import WRONG, fixed_sum, turn_sum
-from treadle.verify.verdict import Verdict
 
 from treadle.dialects import sync, tile
 from treadle.ir.core import Operation
 from treadle.verify.check import prove
 from treadle.verify.faults import changed, erase, faults
+from treadle.verify.reports import Verdict
 
 ASSUMED = (
     "%counters is zero before the launch, as it is behind it",
