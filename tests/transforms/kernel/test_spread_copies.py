@@ -16,10 +16,11 @@ from treadle.ir.passes import run_passes
 from treadle.ir.text import parse_module
 from treadle.machine import target_spec
 from treadle.options import CompileOptions
+from treadle.plan.multiply_add_tiles import SPREAD_STEPS
 from treadle.sim.schedule import simulate
 from treadle.transforms.kernel.forms import tiles
 from treadle.transforms.kernel.forms.registry import config_of
-from treadle.transforms.kernel.spread_copies import FEWEST_STEPS, spread, steps_of
+from treadle.transforms.kernel.spread_copies import spread
 
 LISTED = ("tile.copy", "tile.contract", "sync.commit", "sync.wait", "sync.barrier", "scf.if")
 
@@ -79,7 +80,7 @@ def test_few_copies_stand_together(layout: Layout) -> None:
 def test_same_results_whenever_copies_land(seed: int) -> None:
     rng = random.Random(seed)
     element = rng.choice(("f32", "f64", "i64"))
-    k = FEWEST_STEPS * 16 + rng.choice((0, 16, 16 * rng.randint(2, 9)))
+    k = 16 * (SPREAD_STEPS + rng.choice((0, 1, rng.randint(2, 40))))
     case = case_of(rng.choice(LAYOUTS), k, element, tile=rng.choice(((64, 64, 16), (32, 64, 16), (64, 32, 16))))
     text = schedule(case)
     kernel = kernel_of(text)
@@ -96,8 +97,8 @@ def test_same_results_whenever_copies_land(seed: int) -> None:
 
 def test_leaves_alone() -> None:
     """Loops of few steps, tiles that stick out, conditions of more than copies, and loops with too few multiply-adds."""
-    short = loop_of(kernel_of(schedule(case_of("nt", (FEWEST_STEPS - 1) * 16))))
-    assert "scf.if" in order(short) and steps_of(short) == FEWEST_STEPS - 1
+    short = loop_of(kernel_of(schedule(case_of("nt", (SPREAD_STEPS - 1) * 16))))
+    assert "scf.if" in order(short)
     ragged = ContractionCase(
         70, 128, 64 * 16, "f32", "nt", "f32", options={"tile": (64, 64, 16), "warps": (1, 1), "split_reduction": "off"}
     )

@@ -10,9 +10,6 @@ from treadle.targets.simt.casts import convert_floats
 from treadle.targets.simt.context import KernelContext
 from treadle.targets.simt.types import is_float_type, register_type
 
-ROWS = 4
-"""So many rows of a thread's accumulators are taken together."""
-
 
 def _along(ctx: KernelContext, value: SSAValue, axis: int, accumulator: SSAValue) -> dict[tuple[int, int], int]:
     """`(index along the accumulator's axis, k) -> register` in thread 0; the threads' parts must agree, and none move along k."""
@@ -38,9 +35,7 @@ def _operand(ctx: KernelContext, value: SSAValue, accumulator: SSAValue) -> list
 def _walk(layout: TileLayout) -> list[tuple[int, tuple[int, int]]]:
     """The registers of different elements and where these are in thread 0: row by row, every other row from its last column to its first.
 
-    Neighbours then share a row, or at a turn a column: two of the three operands of a multiply-add are new at most, which is what register
-    files bring in one clock; what ptxas schedules keeps to the order that it finds (issue rates of f32 kernels on an H100 fell by 8 %
-    where each turn had three).
+    Neighbours then share a row, or at a turn a column: that operand need not come from the register file again.
     """
     first: dict[tuple[int, int], int] = {}
     for register, (m, n) in layout.registers():

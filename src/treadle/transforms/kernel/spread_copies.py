@@ -2,13 +2,13 @@
 
 Level: tile. Reads: `spreads_copies` of the kernel's form; copies that pipeline-loops has put under the condition that there is a step so
 far ahead; the machine's queue of such copies. Writes: the copies between the steps of multiply-adds, without the condition; those that turn
-their operand in parts along k (`pipe.part`). Leaves alone: kernels of other forms, loops of matrix instructions, loops of few steps or with
-fewer multiply-adds than places, conditions of more than copies.
+their operand in parts along k (`pipe.part`). Leaves alone: kernels of other forms, loops of matrix instructions, loops with fewer
+multiply-adds than places, conditions of more than copies.
 
 A copy of single elements takes a wavefront for each row that a warp touches. What the warp reads next from shared memory waits behind all
 of them, and the registers of their addresses are held until then. Issued a few at a time, behind the reads of the step of multiply-adds
 that follows, they run under the arithmetic. Without the condition there is no branch to keep them together. Copies of steps that there are
-not bring what lies behind the loop's end, zeros behind the array's, to slots that nobody reads: `FEWEST_STEPS` keeps that small.
+not bring what lies behind the loop's end, zeros behind the array's, to slots that nobody reads; the form asks where loops are long.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,15 +30,7 @@ from treadle.transforms.kernel.kernel_ir import KernelPass, erase, insert_before
 from treadle.transforms.kernel.pipelining.request import PIPELINED
 
 NAME = "spread-copies"
-FEWEST_STEPS = 32
-"""Of a loop whose copies go without their condition, where that is known: a ring of four stages copies a tenth more."""
 SIGNED_LESS = 2
-
-
-def steps_of(loop: scf.ForOp) -> int | None:
-    """How many iterations a loop makes; None where only the runtime knows."""
-    low, high, step = constant_value(loop.lb), constant_value(loop.ub), constant_value(loop.step)
-    return None if low is None or high is None or not step else max(0, -(-(high - low) // step))
 
 
 def guarded_copies(loop: scf.ForOp, path: str) -> scf.IfOp | None:
@@ -94,8 +86,8 @@ def _issued(copy: tile.CopyOp) -> Iterator[Sequence[Operation]]:
 def spread(loop: scf.ForOp, path: str) -> int:
     """Issue a loop's copies between its multiply-adds; returns at how many places, 0 where nothing is changed."""
     contracts = [op for op in loop.body.block.ops if isinstance(op, tile.ContractOp) and op.instruction.data == "fma"]
-    guard, steps = guarded_copies(loop, path), steps_of(loop)
-    if guard is None or not contracts or not guard.is_before_in_block(contracts[0]) or (steps is not None and steps < FEWEST_STEPS):
+    guard = guarded_copies(loop, path)
+    if guard is None or not contracts or not guard.is_before_in_block(contracts[0]):
         return 0
     inner = list(guard.true_region.block.ops)
     copies = [op for op in inner if isinstance(op, tile.CopyOp)]
