@@ -118,8 +118,8 @@ def resident(tile: ContractionTile, problem: MultiplyAdds) -> int:
 
 
 def spreads(tile: ContractionTile, problem: MultiplyAdds) -> bool:
-    """Whether copies are issued between the multiply-adds: of whole tiles, for others compare places and sizes for each copy, which spilled;
-    and not of parts, which would read beyond their ends.
+    """Whether copies are issued between the multiply-adds: of whole tiles, for others compare places and sizes for each copy, which
+    spilled; and not of parts, which would read beyond their ends.
     """
     rows, columns = _sides(tile, problem.spec)
     if problem.parts or not is_whole(tile, problem.shape) or rows * columns * problem.shape.root_count < SPREAD_SUMS:
