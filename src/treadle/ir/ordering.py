@@ -4,6 +4,8 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from treadle.errors import InternalError
+from treadle.ir.ancestry import captured, maker
+from treadle.ir.core import Block, Operation, SSAValue
 
 T = TypeVar("T", bound=Hashable)
 
@@ -38,3 +40,17 @@ def dependence_order(starts: Iterable[T], needed: Callable[[T], Iterable[T]]) ->
                 pending.append((node, True))
                 pending.extend((other, False) for other in reversed([*needed(node)]) if other not in order)
     return list(order)
+
+
+def sort_by_definition(block: Block, more: Callable[[Operation], Iterable[SSAValue]] = lambda _: ()) -> None:
+    """Reorder a block so that values are defined before their uses, otherwise keeping its order. `more`: what an operation is to stand
+    behind, besides what it uses.
+    """
+
+    def needed(op: Operation) -> list[Operation]:
+        makers = [maker(value) for value in (*captured(op), *more(op))]
+        return [found for found in makers if found is not None and found.parent_block() is block]
+
+    for op in dependence_order(list(block.ops), needed):
+        op.detach()
+        block.add_op(op)

@@ -17,10 +17,11 @@ from treadle.ir.text import parse_module
 from treadle.machine import target_spec
 from treadle.options import CompileOptions
 from treadle.plan.multiply_add_tiles import SPREAD_STEPS
+from treadle.remarks import collect_remarks
 from treadle.sim.schedule import simulate
 from treadle.transforms.kernel.forms import tiles
 from treadle.transforms.kernel.forms.registry import config_of
-from treadle.transforms.kernel.spread_copies import spread
+from treadle.transforms.kernel.spread_copies import SpreadCopiesPass, spread
 
 LISTED = ("tile.copy", "tile.contract", "sync.commit", "sync.wait", "sync.barrier", "scf.if")
 
@@ -110,7 +111,18 @@ def test_leaves_alone() -> None:
         assert spread(loop_of(unspread(case_of("nt"))), "cp_async") == 4
         change(loop)
         before = order(loop)
-        assert spread(loop, "cp_async") == 0 and order(loop) == before
+        assert isinstance(spread(loop, "cp_async"), str) and order(loop) == before
+
+
+def test_a_refusal_is_told() -> None:
+    """The form asks for it, the loop has another condition."""
+    module = unspread(case_of("nt")).parent_op()
+    assert module is not None
+    kernel = next(op for op in module.walk() if isinstance(op, tile.KernelOp))
+    _other_condition(loop_of(kernel))
+    with collect_remarks() as log:
+        SpreadCopiesPass().run(kernel, target_spec("sm_90a"))
+    assert [(one.kind, one.pass_name) for one in log.remarks] == [("refusal", "spread-copies")]
 
 
 def _guard(loop: scf.ForOp) -> scf.IfOp:

@@ -83,17 +83,19 @@ def _issued(copy: tile.CopyOp) -> Iterator[Sequence[Operation]]:
         yield [which, distance, place, part, moved]
 
 
-def spread(loop: scf.ForOp, path: str) -> int:
-    """Issue a loop's copies between its multiply-adds; returns at how many places, 0 where nothing is changed."""
+def spread(loop: scf.ForOp, path: str) -> int | str:
+    """Issue a loop's copies between its multiply-adds; returns at how many places, or why nothing is changed."""
     contracts = [op for op in loop.body.block.ops if isinstance(op, tile.ContractOp) and op.instruction.data == "fma"]
     guard = guarded_copies(loop, path)
-    if guard is None or not contracts or not guard.is_before_in_block(contracts[0]):
-        return 0
+    if guard is None:
+        return "no condition that a step is not behind the loop's end has copies alone"
+    if not contracts or not guard.is_before_in_block(contracts[0]):
+        return "no multiply-adds stand behind the copies"
     inner = list(guard.true_region.block.ops)
     copies = [op for op in inner if isinstance(op, tile.CopyOp)]
     count = sum(turned_parts(copy)[1] for copy in copies)
     if 2 * count > len(contracts):
-        return 0
+        return f"{len(contracts)} multiply-adds are too few for {count} copies"
     for op in inner:
         if not isinstance(op, tile.CopyOp | scf.YieldOp):
             op.detach()
@@ -123,6 +125,9 @@ class SpreadCopiesPass(KernelPass):
         if queue is None or not isinstance(config, tiles.Config) or not config.spreads_copies:
             return
         for loop in [op for op in kernel.walk() if isinstance(op, scf.ForOp) and PIPELINED in op.attributes]:
-            if count := spread(loop, queue.path):
-                text = f"copies ('{queue.path}') are issued at {count} places between the multiply-adds of a step, whether or not it is one"
-                emit("decision", NAME, f"{kernel.sym_name.data}: loop", text, location_of(loop))
+            subject, place = f"{kernel.sym_name.data}: loop", location_of(loop)
+            if isinstance(found := spread(loop, queue.path), str):
+                emit("refusal", NAME, subject, f"copies are not issued between the multiply-adds: {found}", place)
+            else:
+                text = f"copies ('{queue.path}') are issued at {found} places between the multiply-adds of a step, whether or not it is one"
+                emit("decision", NAME, subject, text, place)

@@ -15,11 +15,11 @@ from treadle.analysis.data_flow import DataFlow
 from treadle.analysis.index_arithmetic import affine_value
 from treadle.analysis.sizes import cannot_compile
 from treadle.dialects import dispatch
-from treadle.ir.ancestry import captured, maker
+from treadle.ir.ancestry import maker
 from treadle.ir.core import Block, Operation, SSAValue
 from treadle.ir.dialects import affine, arith, builtin, func, tensor
 from treadle.ir.emitter import Index
-from treadle.ir.ordering import dependence_order
+from treadle.ir.ordering import sort_by_definition
 from treadle.ir.passes import register_pass
 from treadle.ir.tensors import TensorEmitter, mixed
 from treadle.plan.expr import symbol
@@ -168,18 +168,6 @@ def _bound_size(size: SSAValue, cuts: Sequence[_Cut]) -> None:
         size.replace_uses_with_if(found, lambda use: use in before)
 
 
-def _in_order(block: Block) -> None:
-    """Put bounds behind what they are computed from."""
-
-    def needed(op: Operation) -> list[Operation]:
-        makers = [maker(value) for value in captured(op)]
-        return [found for found in makers if found is not None and found.parent_block() is block]
-
-    for op in dependence_order(list(block.ops), needed):
-        op.detach()
-        block.add_op(op)
-
-
 @register_pass
 @dataclass(frozen=True)
 class BoundSliceReadsPass(FunctionPass):
@@ -213,5 +201,5 @@ class BoundSliceReadsPass(FunctionPass):
             after = [cut for cut in _cuts(block) if any(cut.op is one.op and cut.axis == one.axis for one in cuts)]
             if cuts[0].size in sizes and isinstance(after[0].size, SSAValue):
                 _bound_size(after[0].size, after)
-        _in_order(block)
+        sort_by_definition(block)  # bounds are behind what they are computed from
         erase_dead(function)

@@ -15,11 +15,11 @@ from treadle.analysis.operation_marks import origin_of
 from treadle.analysis.placement import block_destination
 from treadle.analysis.supported import check_supported
 from treadle.dialects import dispatch
-from treadle.ir.ancestry import ancestors, captured, maker
+from treadle.ir.ancestry import ancestors
 from treadle.ir.core import Attribute, Block, Operation, Region, SSAValue
 from treadle.ir.dialects import arith, builtin, func, linalg, tensor
 from treadle.ir.locations import set_location
-from treadle.ir.ordering import dependence_order
+from treadle.ir.ordering import sort_by_definition
 from treadle.ir.passes import register_pass
 from treadle.records import dataclass
 from treadle.transforms.tensor.function_pass import FunctionPass
@@ -99,18 +99,6 @@ def _destinations(op: Operation) -> list[SSAValue]:
     return [block_destination(user) for user in users if isinstance(user, tensor.InsertSliceOp) and dispatch.ALL_BLOCKS in user.attributes]
 
 
-def sort_by_definition(block: Block) -> None:
-    """Reorder the block so that values are defined before their uses, otherwise keeping its order."""
-
-    def needed(op: Operation) -> list[Operation]:
-        makers = [maker(value) for value in (*captured(op), *_destinations(op))]
-        return [found for found in makers if found is not None and found.parent_block() is block]
-
-    for op in dependence_order(list(block.ops), needed):
-        op.detach()
-        block.add_op(op)
-
-
 @register_pass
 @dataclass(frozen=True)
 class FormDispatchesPass(FunctionPass):
@@ -134,5 +122,5 @@ class FormDispatchesPass(FunctionPass):
         # The generics read each other only now; from the last to the first nobody reads them any more.
         for op in reversed(grouping.nodes):
             block.erase_op(op)
-        sort_by_definition(block)
+        sort_by_definition(block, _destinations)
         erase_dead(function)
