@@ -51,7 +51,9 @@ WAITING, TURNED_WAITING, HIDING = 0.5, 0.2, 1.6
 with the number of warps: by eye, from 15 tilings of 4096^3 and 3 of 1000^3 on an H200.
 """
 SPREAD_WAITING = 0.05
-"""For each turned operand where copies are issued between the multiply-adds: by eye, so that the fastest of 12 tilings of 4096^3 is first."""
+"""For each turned operand where copies are issued between the multiply-adds: by eye, so that the fastest of 12 tilings of 4096^3 comes
+first.
+"""
 SPREAD_ACCUMULATORS, SPREAD_STEPS = 64, 8
 """Accumulators of a thread that there are at least, to cover what is issued between them: with 32 and less such loops took up to 7 % longer
 (4096^3 on an H200). Steps along k: a ring of four copies three steps too many, zeros all of them.
