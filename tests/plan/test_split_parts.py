@@ -19,8 +19,26 @@ from treadle.plan.form_times import Gathered, best_tile, bounded_seconds, tile_s
 from treadle.plan.pointwise_tiles import AxisShape
 from treadle.plan.reduction_parts import SplitReduction, split_reduction
 from treadle.plan.small_m import SLACK
-from treadle.plan.split_choices import RoleCosts, SplitContraction, are_alike, choices_of_one_tile, moved_bytes, role_costs
-from treadle.plan.split_parts import Parts, cluster_counts, merge_seconds, merge_times, split_contraction
+from treadle.plan.split_choices import (
+    LEAST_STAGES,
+    LEAST_STEPS,
+    RoleCosts,
+    SplitContraction,
+    are_alike,
+    choices_of_one_tile,
+    moved_bytes,
+    role_costs,
+)
+from treadle.plan.split_parts import (
+    CLEAR_GAIN,
+    CLEAR_GAIN_OF_PIECES,
+    MOST_ROUNDS,
+    Parts,
+    cluster_counts,
+    merge_seconds,
+    merge_times,
+    split_contraction,
+)
 from treadle.plan.tile_config import ContractionShape, TileProblem, contraction_types
 from treadle.remarks import Remark
 from treadle.strategies import split_sizes
@@ -38,10 +56,10 @@ def test_parts_of_contractions(target: str, kind: str, m: int, n: int, k: int) -
     found = split_contraction(problem, spec)
     if found is None:
         return
-    steps = ceil_div(k, found.step).as_int() or 0
-    assert 2 <= found.count <= steps // 4
-    assert found.seconds < 0.8 * found.whole_seconds
-    assert -(-m // 128) * -(-n // 128) < spec.compute_units
+    steps, in_pieces = ceil_div(k, found.step).as_int() or 0, problem.multiplies_pieces(spec)
+    assert 2 <= found.count <= steps // (LEAST_STEPS if in_pieces else LEAST_STAGES)
+    assert found.seconds < (CLEAR_GAIN_OF_PIECES if in_pieces else CLEAR_GAIN) * found.whole_seconds
+    assert -(-m // 128) * -(-n // 128) < MOST_ROUNDS * spec.compute_units
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -16,8 +16,6 @@ from treadle.plan.small_m import limited
 from treadle.plan.tile_config import ContractionShape, ContractionTile, ContractionTypes, is_whole, most_threads
 from treadle.records import dataclass
 
-COPY_INSTRUCTIONS = 3
-"""Of a thread for each element that it copies."""
 GRIDS = (
     (256, 128, 4, 2),
     (128, 128, 2, 2),
@@ -26,6 +24,10 @@ GRIDS = (
     (64, 128, 1, 2),
     (128, 64, 4, 1),
     (64, 128, 2, 2),
+    (64, 160, 2, 2),
+    (96, 96, 2, 2),
+    (96, 64, 2, 1),
+    (64, 96, 1, 2),
     (64, 64, 2, 1),
     (64, 64, 2, 2),
     (32, 64, 2, 1),
@@ -41,27 +43,32 @@ ROW_BYTES = 64
 """Of a step along k: more steps meet less often, and take more of shared memory."""
 BESIDE = 32
 """Registers of a thread beside accumulators and two k of operands."""
-RAGGED = 40
-"""More where tiles stick out, of rows or of a step: what each copy has to compare."""
+RAGGED, RAGGED_STEP = 40, 8
+"""More where tiles stick out of the result, and where steps are not whole: what each copy has to compare."""
 UNKNOWN = 14
 MATRIX = 16
 """More where only the runtime knows sizes, and where a matrix is read beside the operands, or other parts are."""
-WAITING, TURNED_WAITING, HIDING = 0.5, 0.2, 1.6
+WAITING, TURNED_WAITING, HIDING = 0.47, 0.02, 1.15
 """Clocks that one warp of a scheduler leaves unused for each that it fills, more for each operand that is turned, and how fast that falls
-with the number of warps: by eye, from 15 tilings of 4096^3 and 3 of 1000^3 on an H200.
+with the number of warps.
 """
-SPREAD_WAITING = 0.05
-"""For each turned operand where copies are issued between the multiply-adds: by eye, so that the fastest of 12 tilings of 4096^3 comes
-first.
+COPY_INSTRUCTIONS, TURNED_CLOCKS = 7, 4.8
+"""Of a thread for each element that it copies; of the path to shared memory for a warp's copy of an element a lane that is turned: rows of
+a sector each, and where they go.
+"""
+FEW_ACCUMULATORS, BANKS = 64, 0.07
+"""Accumulators of a thread beyond which multiply-adds wait for banks of the register file, and for how much of their time."""
+PACE = 0.7
+"""Of the clocks that all these come to.
+
+These constants are fitted to 12 tilings each of 44 random shapes and of 4096^3 (nt and nn), and to 138 products in parts (seeds 1 and 2,
+H200): the tile that comes first took 1.023 times as long as the fastest, at the geometric mean, and times were off by 9 % (standard
+deviation).
 """
 SPREAD_ACCUMULATORS, SPREAD_STEPS = 64, 8
 """Accumulators of a thread that there are at least, to cover what is issued between them: with 32 and less such loops took up to 7 % longer
 (4096^3 on an H200). Steps along k: a ring of four copies three steps too many, zeros all of them.
 """
-MEETING = 0.04
-"""The same for a workgroup alone on a unit, whose warps all wait at its meetings."""
-TURNED_CLOCKS = 5
-"""Of the path to shared memory for a warp's copy of an element a lane that is turned: rows of a sector each, and where they go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +105,29 @@ def _sides(tile: ContractionTile, spec: TargetSpec) -> tuple[int, int]:
     return tile.m // (tile.warps_m * along_m), tile.n // (tile.warps_n * along_n)
 
 
+def overlaps_ends(tile: ContractionTile, problem: MultiplyAdds) -> bool:
+    """Whether the last tiles begin earlier, so that they end with the result and no copy compares rows with its end: where a tile fits.
+    Parts that a tile's workgroups merge are one tile's alone, and a matrix that is read besides may be the one that is written.
+    """
+    sides = ((problem.shape.m, tile.m), (problem.shape.n, tile.n))
+    if problem.merges or problem.beside or any(size is None or size < extent for size, extent in sides):
+        return False
+    return any((size or 0) % extent for size, extent in sides)
+
+
+def _has_whole_rows(tile: ContractionTile, problem: MultiplyAdds) -> bool:
+    """Whether no tile sticks out of the result."""
+    sides = ((problem.shape.m, tile.m), (problem.shape.n, tile.n))
+    return overlaps_ends(tile, problem) or all(size is not None and size % extent == 0 for size, extent in sides)
+
+
 def registers(tile: ContractionTile, problem: MultiplyAdds) -> int:
     """Registers that a thread needs."""
     rows, columns = _sides(tile, problem.spec)
     unknown = problem.shape.n is None or problem.shape.k is None or problem.shape.m is None
     held = rows * columns * problem.shape.root_count + 2 * (rows + columns)
     wide = problem.spec.wide_integer_registers * (problem.types.accumulator == "i64")
-    bounds = RAGGED * (problem.parts or not is_whole(tile, problem.shape))
+    bounds = RAGGED * (not _has_whole_rows(tile, problem)) + RAGGED_STEP * (problem.parts or not is_whole(tile, problem.shape))
     return problem.words * held + BESIDE + bounds + UNKNOWN * unknown + MATRIX * (problem.beside + problem.merges) + wide
 
 
@@ -120,11 +143,11 @@ def resident(tile: ContractionTile, problem: MultiplyAdds) -> int:
 
 
 def spreads(tile: ContractionTile, problem: MultiplyAdds) -> bool:
-    """Whether copies are issued between the multiply-adds: of whole tiles, for others compare places and sizes for each copy, which
-    spilled; and not of parts, which would read beyond their ends.
+    """Whether copies are issued between the multiply-adds: not where tiles stick out of the result, for those compare places and sizes for
+    each copy, which spilled.
     """
     rows, columns = _sides(tile, problem.spec)
-    if problem.parts or not is_whole(tile, problem.shape) or rows * columns * problem.shape.root_count < SPREAD_ACCUMULATORS:
+    if not _has_whole_rows(tile, problem) or rows * columns * problem.shape.root_count < SPREAD_ACCUMULATORS:
         return False
     return problem.shape.extents[2] >= SPREAD_STEPS * tile.k
 
@@ -139,7 +162,8 @@ def _warp_clocks(tile: ContractionTile, problem: MultiplyAdds) -> float:
     counts = (1, problem.shape.root_count) if problem.shape.shared == "a" else (problem.shape.root_count, 1)
     copied = [count * side / threads for count, side in zip(counts, (tile.m, tile.n), strict=True)]
     turned, plain = (sum(each for each, is_along in zip(copied, problem.along_k, strict=True) if is_along is way) for way in (True, False))
-    issued = sums * words + (rows + columns) * words / MICRO_TILE + COPY_INSTRUCTIONS * (turned + plain / MICRO_TILE)
+    multiplied = sums * words * (1 + BANKS * (sums > FEW_ACCUMULATORS))
+    issued = multiplied + (rows + columns) * words / MICRO_TILE + COPY_INSTRUCTIONS * (turned + plain / MICRO_TILE)
     served = (rows / 2 + columns) * words + TURNED_CLOCKS * turned + words * plain
     return limited(issued / spec.matrix_units, served, BOTH)
 
@@ -151,13 +175,13 @@ def clocks(tile: ContractionTile, problem: MultiplyAdds) -> float:
 
 def _clocks(tile: ContractionTile, warp_clocks: float, together: int, problem: MultiplyAdds) -> float:
     spec, shape, each = problem.spec, problem.shape, warp_clocks * tile.num_warps
-    waiting = WAITING + (SPREAD_WAITING if spreads(tile, problem) else TURNED_WAITING) * sum(problem.along_k)
+    waiting = WAITING + TURNED_WAITING * sum(problem.along_k)
     busiest = -(-shape.tiles(tile.m, tile.n) // spec.compute_units)
     total = 0.0
     for count in (together,) * (busiest // together) + (busiest % together,):
         warps = count * tile.num_warps / spec.matrix_units
-        total += each * count * (1 + waiting / warps**HIDING + MEETING * (count == 1)) if count else 0.0
-    return total * -(-shape.extents[2] // tile.k) * tile.k
+        total += each * count * (1 + waiting / warps**HIDING) if count else 0.0
+    return PACE * total * -(-shape.extents[2] // tile.k) * tile.k
 
 
 def multiply_add_tiles(problem: MultiplyAdds) -> tuple[ContractionTile, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from math import inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from treadle.machine.spec import TargetSpec
 from treadle.plan.contract_layouts import MICRO_TILE
@@ -26,6 +26,11 @@ from treadle.plan.small_m import (
 from treadle.plan.split_tiles import SplitProblem, best_split_tile, split_tile_seconds, split_tiles
 from treadle.plan.tile_config import ContractionShape, ContractionTypes, TileProblem
 from treadle.records import dataclass
+
+LEAST_STAGES: Final = 4
+"""Of the longest that rings have, in a contraction's part: a shorter one is gone before its pipeline is full."""
+LEAST_STEPS: Final = 8
+"""The same of steps in the vector units."""
 
 
 class Choice(NamedTuple):
@@ -86,6 +91,10 @@ class SplitContraction:
     def stage(self, spec: TargetSpec) -> int:
         """The longest stage of a ring, of which a step of any form on the vector units is a part."""
         return max(64, 2 * spec.slot_row_bytes // self.types.operand_bytes)
+
+    def shortest(self, spec: TargetSpec) -> int:
+        """The shortest part that is considered."""
+        return (LEAST_STEPS * self.step(spec)) if self.multiplies_pieces(spec) else LEAST_STAGES * self.stage(spec)
 
     def step(self, spec: TargetSpec) -> int:
         """What parts of known length are multiples of: a slot's row in a ring, or a step of what the vector units multiply, so that the

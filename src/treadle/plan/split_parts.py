@@ -41,12 +41,17 @@ CLEAR_GAIN: Final = 0.8
 """The parts must be modelled to take at most so much of the whole's time: models are not better than that."""
 CLEAR_GAIN_OF_ROLES: Final = 0.95
 """The same where hardware copies bring the operands of a matrix instruction: those models are."""
-LEAST_STAGES: Final = 4
-"""Of the longest that rings have, in a contraction's part: a shorter one is gone before its pipeline is full."""
+CLEAR_GAIN_OF_PIECES: Final = 0.93
+"""The same where the vector units multiply what the threads' copies bring: of 20 products (seeds 1 and 2) that are split so, 19 were no
+slower, and all together took 0.90 of the time.
+"""
 LEAST_SAVED_SECONDS: Final = 3e-6
 LEAST_SAVED_OF_ROLES: Final = 0.5e-6
+LEAST_SAVED_OF_PIECES: Final = 2e-6
 MOST_WORKSPACE_BYTES: Final = 256 << 20
 """Of all partial results together."""
+MOST_ROUNDS: Final = 4
+"""Of tiles of 128 x 128 for each compute unit: what the last round leaves idle is less than what merging takes where there are more."""
 USUAL_ROWS: Final = (64, 128)
 USUAL_COLUMNS: Final = (96, 128, 160, 192, 256)
 """Of tiles that numbers of parts are chosen by: so many that each compute unit has one."""
@@ -167,13 +172,13 @@ def split_contraction(problem: SplitContraction, spec: TargetSpec, *, whole_stag
     step = problem.stage(spec) if whole_stages else problem.step(spec)
     k, batch = shape.k or 1, shape.batch or 1
     tiles, small = (shape.tiles(side, side) for side in (128, 64))
-    if tiles >= spec.compute_units:
+    if tiles >= MOST_ROUNDS * spec.compute_units:
         return None
     costs = role_costs(replace(problem, shape=replace(shape, k=None)), spec)
     whole = whole_seconds(problem, costs, spec)
     best: Parts | None = None
     each = problem.results * problem.partial_bytes
-    steps, least = -(-k // step), LEAST_STAGES * problem.stage(spec) // step
+    steps, least = -(-k // step), problem.shortest(spec) // step
     counts = {
         count
         for workgroups in {tiles, small, *split_tile_counts(problem, shape, spec)}
@@ -181,8 +186,7 @@ def split_contraction(problem: SplitContraction, spec: TargetSpec, *, whole_stag
     }
     counts |= {count for count in cluster_counts(spec) if count <= steps // least}
     counts |= {count for workgroups in _usual_tiles(shape) for count in _one_round(workgroups, steps, least, each, spec)}
-    has_roles = problem.types.instruction != "fma" and problem.piece_bytes(spec) is not None
-    gain, saved = (CLEAR_GAIN_OF_ROLES, LEAST_SAVED_OF_ROLES) if has_roles else (CLEAR_GAIN, LEAST_SAVED_SECONDS)
+    gain, saved = _least_gain(problem, spec)
     enough = min(gain * whole, whole - saved) * (1 + SLACK)
     # Those that give each unit about a workgroup first: the sooner a good one is known, the more is left out of the others.
     for count in sorted(counts, key=lambda count: abs(count * small - spec.compute_units)):
@@ -194,6 +198,14 @@ def split_contraction(problem: SplitContraction, spec: TargetSpec, *, whole_stag
             best = Parts(count, step, whole, times[merge], merge)
             enough = min(enough, best.seconds * (1 + SLACK))
     return best if best is not None and is_clear(best, gain, saved) else None
+
+
+def _least_gain(problem: SplitContraction, spec: TargetSpec) -> tuple[float, float]:
+    """The share of the whole's time that parts may take at most, and the seconds that they save at least."""
+    if problem.multiplies_pieces(spec):
+        return CLEAR_GAIN_OF_PIECES, LEAST_SAVED_OF_PIECES
+    has_roles = problem.types.instruction != "fma" and problem.piece_bytes(spec) is not None
+    return (CLEAR_GAIN_OF_ROLES, LEAST_SAVED_OF_ROLES) if has_roles else (CLEAR_GAIN, LEAST_SAVED_SECONDS)
 
 
 def is_clear(parts: Parts, gain: float, saved: float) -> bool:

@@ -28,7 +28,7 @@ def text_of(m: int, n: int, k: int, left: str = "mk", right: str = "kn", asked: 
 
 
 def scheduled(text: str, split: str = "off") -> builtin.ModuleOp:
-    module, said = lowered(text, "sm_90a", CompileOptions(split_reduction=split))
+    module, said = lowered(text, "sm_90a", CompileOptions(split_reduction=split, form="split_operands"))
     assert "3 bf16 parts of each operand, 6 products" in said
     return module
 
@@ -91,7 +91,9 @@ def test_parts_of_any_layout_and_pitch(merge: str, left: str, right: str, n: int
     [(123, 456, 51234, "mk", "kn", "auto"), (300, 250, 9001, "km", "nk", "auto"), (512, 512, 512, "mk", "nk", "off")],
 )
 def test_the_first_choice_compiles_without_spills(m: int, n: int, k: int, left: str, right: str, split: str) -> None:
-    program = treadle.compile(text_of(m, n, k, left, right), target="sm_90a", options=CompileOptions(split_reduction=split))
+    program = treadle.compile(
+        text_of(m, n, k, left, right), target="sm_90a", options=CompileOptions(split_reduction=split, form="split_operands")
+    )
     assert not [r.text for r in program.remarks if "is rejected" in r.text]
     assert any("a role that splits the other" in r.text for r in program.remarks)
 

@@ -9,7 +9,15 @@ from treadle.analysis.kernel_problem import KernelProblem
 from treadle.errors import KernelRejected
 from treadle.plan.form_times import best_tile, tile_seconds
 from treadle.plan.long_steps import with_long_steps
-from treadle.plan.multiply_add_tiles import MultiplyAdds, last_tile, multiply_add_seconds, multiply_add_tiles, resident, spreads
+from treadle.plan.multiply_add_tiles import (
+    MultiplyAdds,
+    last_tile,
+    multiply_add_seconds,
+    multiply_add_tiles,
+    overlaps_ends,
+    resident,
+    spreads,
+)
 from treadle.plan.tile_config import (
     ContractionTile,
     ContractionTypes,
@@ -129,7 +137,8 @@ def _choice(problem: KernelProblem, tile: ContractionTile, types: ContractionTyp
     if problem.multiplies_pieces:
         sums = multiply_adds(problem)
         shared = resident(tile, sums)
-        config = replace(config, resident=shared if shared > 1 else 0, spreads_copies=spreads(tile, sums))
+        spread, overlaps = spreads(tile, sums), overlaps_ends(tile, sums)
+        config = replace(config, resident=shared if shared > 1 else 0, spreads_copies=spread, overlaps_ends=overlaps)
         return Choice(config, multiply_add_seconds(tile, sums, problem.memory_bytes) + merging, text, tile.m * tile.n / tile.num_warps)
     pieces, gathered = problem.copies.piece_bytes, problem.gathered
     size, moved = types.operand_bytes, problem.memory_bytes

@@ -30,6 +30,7 @@ from treadle.layout.windows import Windows
 from treadle.plan.block_bounds import in_whole_steps
 from treadle.plan.expr import Expr, as_expr, constant
 from treadle.transforms.kernel.tiling.block_reads import place_in_runs, settle_reads
+from treadle.transforms.kernel.tiling.overlaps import ending
 from treadle.transforms.kernel.tiling.scalars import BodyEvaluator, Tile, Value, dense
 from treadle.transforms.kernel.tiling.scope import UNIT, Frame, KernelScope
 
@@ -256,12 +257,11 @@ class KernelBuilder(KernelScope):
         whole = self.evaluator(frame).materialize(value, extents)
         stepped = [a if a in covered else UNIT for a in axes]
         view = self._view(self.outputs[number], array_ints(self.kernel.result_align)[number], place, stepped, frame)
+        view = ending(self.index, view, {len(place.corners) + at: self.stored_ends.get(a) for at, a in enumerate(stepped)})
         self.index.builder.insert(tile.StoreOp(whole, view, self._offsets(place, stepped), tile_dims))
 
     def _strides(self, rows: builtin.ArrayAttr[dispatch.Strings], number: int) -> list[Expr]:
         return [as_expr(t) for t in dispatch.text_lists(rows)[number]]
-
-    # tiles of tensors
 
     def evaluator(self, frame: Frame, dims: Linears = ()) -> BodyEvaluator:
         """Evaluates bodies of a generic whose iteration dimensions are `dims`, on tiles of `frame`."""

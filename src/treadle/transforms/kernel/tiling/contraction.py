@@ -24,6 +24,7 @@ from treadle.transforms.kernel.tiling.joins import Initial, sum_of, with_initial
 from treadle.transforms.kernel.tiling.loops import reduction_loops
 from treadle.transforms.kernel.tiling.masks import mask_tail
 from treadle.transforms.kernel.tiling.merging import finish
+from treadle.transforms.kernel.tiling.overlaps import overlapping
 from treadle.transforms.kernel.tiling.scalars import convert, dense
 from treadle.transforms.kernel.tiling.tile_blocks import mixed_place
 
@@ -98,13 +99,22 @@ def _place(kernel: KernelBuilder, config: ContractionConfig, counts: TileCounts,
         if runs is not None:
             kernel.offset[axis] = index.multiply(kernel.enter_run(runs, place, extent), extent)
         elif axis != UNIT:
-            kernel.offset[axis] = index.multiply(place, extent)
+            kernel.offset[axis] = _begin(kernel, config, axis, extent, place)
     kernel.settle_blocks()
     found = _has_elements(kernel, config)
     if found is not None and kernel.kernel.reads:
         found = index.insert(tile.OpaqueOp(found))  # what a table may say makes many cases, and either way is right in each
     _own_rows(kernel, config)
     return found
+
+
+def _begin(kernel: KernelBuilder, config: ContractionConfig, axis: int, extent: int, place: SSAValue) -> SSAValue:
+    """Where the tile at a `place` along an axis begins."""
+    size = kernel.axis_size(axis).as_int()
+    if not config.overlaps_ends or size is None or size < extent or size % extent == 0:
+        return kernel.index.multiply(place, extent)
+    begin, kernel.stored_ends[axis] = overlapping(kernel.index, place, extent, size)
+    return begin
 
 
 def _raster(

@@ -53,7 +53,8 @@ class KernelScope:
     frame that bodies are evaluated on. `walks`: of axes that are walked otherwise than tile by tile from 0; `ends`: whether elements ahead
     of the start of an axis and behind its end are to be masked, where that is not behind its end alone. `shares`: where the part of a
     reduced axis that a block walks begins, and how long it is, in whole steps of its loop. `interleaved`: reduced axes whose loops take all
-    places of a window for one step of channels, then the next step, in steps of so many elements.
+    places of a window for one step of channels, then the next step, in steps of so many elements. `stored_ends`: where what the
+    current tile stores ends along axes, where that is ahead of its own end.
     """
 
     def __init__(self, nest: LoopNest, index_element: builtin.IntegerType = builtin.i32) -> None:
@@ -76,6 +77,7 @@ class KernelScope:
         self.ends: dict[int, tuple[bool, bool]] = {}
         self.shares: dict[int, tuple[Expr, Expr]] = {}
         self.interleaved: dict[int, tuple[WindowSteps, int]] = {}
+        self.stored_ends: dict[int, SSAValue] = {}
         self._tiles: list[dict[object, Value]] = [{}]
         self._scalars: dict[SSAValue, Value] = {}
         self.rank = 1
