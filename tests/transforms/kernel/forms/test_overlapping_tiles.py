@@ -1,6 +1,7 @@
 """Tiles of multiply-adds that end with the result: the last ones begin earlier, and each element is stored by one workgroup."""
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ def drawn(seed: int) -> ContractionCase:
     extents, warps = rng.choice(TILES)
     m, n = (extent + rng.randint(0, 2 * extent) for extent in extents[:2])
     split = rng.choice(("off", "off", "3"))
-    options: dict[str, object] = {"tile": extents, "warps": warps, "split_reduction": split}
+    options: dict[str, Any] = {"tile": extents, "warps": warps, "split_reduction": split}
     return ContractionCase(m, n, rng.randint(1, 150), "f32", rng.choice(LAYOUTS), "f32", options=options)
 
 
@@ -73,7 +74,7 @@ def test_what_is_stored_twice_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_which_tiles_do() -> None:
     """None that is larger than the result, none that reads a matrix besides, which may be the one that is written."""
-    options: dict[str, object] = {"tile": (32, 32, 16), "warps": (1, 1), "split_reduction": "off"}
+    options: dict[str, Any] = {"tile": (32, 32, 16), "warps": (1, 1), "split_reduction": "off"}
     for m, n, overlaps in ((31, 70, False), (70, 31, False), (64, 96, False), (33, 32, True), (32, 33, True)):
         config = config_of(kernel_of(stage(ContractionCase(m, n, 40, "f32", "nt", "f32", options=options), "schedule")))
         assert isinstance(config, tiles.Config) and config.overlaps_ends is overlaps
