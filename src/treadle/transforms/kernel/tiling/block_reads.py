@@ -1,8 +1,8 @@
 """The numbers that a workgroup reads for its block: scalar loads, within the bounds that the kernel states."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from treadle.analysis.group_runs import Runs
+from treadle.analysis.group_runs import ListedRuns, Runs
 from treadle.dialects import dispatch, tile
 from treadle.ir.core import SSAValue
 from treadle.ir.dialects import arith, builtin
@@ -20,9 +20,16 @@ def read_number(read: dispatch.Read, index: IndexBuilder, view: SSAValue) -> SSA
 
 
 def place_in_runs(
-    kernel: dispatch.KernelOp, index: IndexBuilder, view_of: Callable[[int], SSAValue], runs: Runs, number: SSAValue, step: int
+    kernel: dispatch.KernelOp,
+    index: IndexBuilder,
+    view_of: Callable[[int], SSAValue],
+    runs: Runs | ListedRuns,
+    number: SSAValue,
+    step: int,
 ) -> tuple[SSAValue, SSAValue]:
     """The group of the tile of that number (see `group_runs`), and its place among the group's tiles; one beyond them where it is none."""
+    if isinstance(runs, ListedRuns):
+        return _place_in_list(index, runs.firsts(step), number)
     start = kernel.reads[runs.start]
 
     def first_tile(group: SSAValue) -> SSAValue:
@@ -40,6 +47,16 @@ def place_in_runs(
     place = index.subtract(number, first)
     is_ahead = index.insert(arith.CmpiOp(place, index.constant(0), "slt"))  # of the first group
     return group, index.insert(arith.SelectOp(is_ahead, index.expression(runs.most // step + 1), place))
+
+
+def _place_in_list(index: IndexBuilder, firsts: Sequence[tuple[int, int]], number: SSAValue) -> tuple[SSAValue, SSAValue]:
+    """The same of groups that have tiles, each with the number of its first one."""
+    group, first = (index.constant(value) for value in firsts[0])
+    for other, begins in firsts[1:]:
+        known = index.constant(other), index.constant(begins)
+        reached = index.insert(arith.CmpiOp(known[1], number, "sle"))
+        group, first = (index.insert(arith.SelectOp(reached, *pair)) for pair in zip(known, (group, first), strict=True))
+    return group, index.subtract(number, first)
 
 
 def settle_reads(kernel: dispatch.KernelOp, index: IndexBuilder, view_of: Callable[[int], SSAValue]) -> None:
