@@ -98,7 +98,7 @@ def test_groups_of_one_of_several_loops_are_listed() -> None:
 
 
 def test_other_lists_are_none() -> None:
-    """Of equal groups all blocks have the same extent; what the indices of two loops tell together, and very many groups, stay as they are."""
+    """Equal groups have one extent; sizes that the indices of two loops tell together, and very many groups, are left as they are."""
     assert all(axis.reach is None for axis in nest_of(grouped_text((64, 64, 64), 72, 50)).axes)
     line = "%count = arith.addi %count_0, %count_step_1 : index"
     less = "%count_g = arith.addi %count_0, %count_step_1 : index\n    %count_u = arith.subi %count_g, %u : index"
@@ -113,6 +113,8 @@ def test_other_lists_are_none() -> None:
 def _many(groups: int) -> str:
     """Groups of max(0, g - 60) rows."""
     text = grouped_text((1, 2), 72, 50).replace("in (2)", f"in ({groups})").replace("tensor<2x50", f"tensor<{groups}x50")
-    text = text.replace("tensor<3x", "tensor<2000x").replace("%count = arith.addi %count_0, %count_step_1", "%count = arith.maxsi %more, %zero")
+    text = text.replace("tensor<3x", "tensor<2000x").replace(
+        "%count = arith.addi %count_0, %count_step_1", "%count = arith.maxsi %more, %zero"
+    )
     sizes = "    %one = arith.constant 1 : index\n    %sixty = arith.constant 60 : index\n    %more = arith.subi %g, %sixty : index"
     return text.replace("    %one = arith.constant 1 : index", sizes)

@@ -18,7 +18,9 @@ def bytes_touched(nest: LoopNest, access: Access) -> int:
     walked = [number for number, axis in enumerate(nest.axes) if nest.stride_along(access, axis) != constant(0)]
     runs = {number: found for number in walked if (found := runs_along(nest, number)) is not None}
     shared = {found.block for found in runs.values()}  # by the groups, all of whose elements are counted along the axis
-    bounds = [runs[number].most if number in runs else nest.axes[number].bound for number in walked if nest.axes[number].block not in shared]
+    bounds = [
+        runs[number].most if number in runs else nest.axes[number].bound for number in walked if nest.axes[number].block not in shared
+    ]
     return element_bytes(access.element) * prod(bound.as_int() or UNKNOWN_EXTENT for bound in bounds)
 
 

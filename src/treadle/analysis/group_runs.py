@@ -3,8 +3,9 @@
 Tiles of `step` elements begin with their group, and those of a group follow one another.
 
 *Groups that lie one behind the other, whose ends a tensor tells.* The first tile of group g, which begins at element a(g), has the number
-a(g) // step + g. Group g has ceil((a(g + 1) - a(g)) / step) tiles, at most a(g + 1) // step - a(g) // step + 1, so that no two tiles have one
-number, and at most one number a group belongs to no tile. The numbers of first tiles rise with g; that of a tile is looked for among them.
+a(g) // step + g. Group g has ceil((a(g + 1) - a(g)) / step) tiles, at most a(g + 1) // step - a(g) // step + 1, so that no two tiles have
+one number, and at most one number a group belongs to no tile. The numbers of first tiles rise with g; that of a tile is looked for among
+them.
 
 *Groups whose sizes are known*, wherever they lie: the number of a group's first tile is how many tiles the groups before it have, and each
 number is that of a tile.

@@ -199,9 +199,7 @@ class KernelProblem:
         n = n if n is None or not isinstance(of_n, Runs) else -(-n // of_n.groups)
         listed = {runs.block for runs in (of_m, of_n) if isinstance(runs, ListedRuns)}
         others = [
-            axis.usual
-            for i, axis in enumerate(nest.axes)
-            if not axis.is_reduction and i not in self.axes[:2] and axis.block not in listed
+            axis.usual for i, axis in enumerate(nest.axes) if not axis.is_reduction and i not in self.axes[:2] and axis.block not in listed
         ]
         batch = None if None in others else prod(size for size in others if size is not None)
         shared = shared_operand(nest, self.kind)

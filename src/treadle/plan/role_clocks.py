@@ -206,7 +206,8 @@ class RoleModel:
         matrix = self.matrix(form) * (1 if form.ping_pong > 1 else 1 - 1 / MOST_NARROWER)
         busy, shape = max(matrix, copies.engine, copies.threads), self.problem.shape
         first = form.k * self.problem.operand_bytes * rows * self.rates.fill_clocks
-        tiles, leaving = shape.tiles_along_m(form.rows) * shape.tiles_along_n(form.n), form.rows * form.n * (self.leaving(form) + self.reading)
+        tiles = shape.tiles_along_m(form.rows) * shape.tiles_along_n(form.n)
+        leaving = form.rows * form.n * (self.leaving(form) + self.reading)
         return _FormTerms(form.k, tiles, first, busy, copies.cache, max(busy, copies.cache), leaving)
 
     def _held_forms(self) -> list[tuple[RoleTile, _FormTerms]]:

@@ -104,8 +104,8 @@ def test_workgroups_walk_all_tiles() -> None:
     """With roles and without them, more tiles than workgroups: no number is without a tile, so no condition stands around the steps."""
     rows, n, k = (70, 0, 300, 3), 2056, 40
     x, w, want = operands(rows, n, k)
-    for target, form in (("sm_90a", "roles"), ("gfx942", "auto")):
-        module, _ = lowered(grouped_text(rows, n, k), target, CompileOptions(persistent="always", form=form))
+    for target in ("sm_90a", "gfx942"):
+        module, _ = lowered(grouped_text(rows, n, k), target, CompileOptions(persistent="always"))
         kernel = kernel_of(module)
         assert int(kernel.grid_text()[0]) <= 8 * target_spec(target).compute_units
         assert not [op for op in kernel.walk() if isinstance(op, scf.IfOp | tile.OpaqueOp)]
