@@ -78,11 +78,22 @@ def least_fetched_by_pairs(tile: Tile, shape: ContractionShape) -> float:
     return 1 - max(of_a, of_b) / (2 * (of_a + of_b))
 
 
+def _times_read(tile: Tile, shape: ContractionShape, rows: int) -> float:
+    """How many times B is read where so many rows of tiles read it together; of groups, whose B is each its own, on average."""
+    if not shape.groups_m:
+        return shape.tiles_along_m(tile.rows) / rows
+    first, counts, reads = 0, [count for size in shape.groups_m if (count := -(-size // tile.rows))], 0
+    for count in counts:
+        reads += (first + count - 1) // rows - first // rows + 1
+        first += count
+    return reads / max(1, len(counts))
+
+
 def read_again(tile: Tile, shape: ContractionShape, operand_bytes: int, spec: TargetSpec) -> float:
     """Bytes of operands that all tiles together read of the memory, 0 where none is read twice: as many rows of tiles as are walked at one
     time read B together, and read A's rows once where the cache keeps them meanwhile.
     """
-    (m, n, k), groups = shape.extents, len(shape.groups_m) or 1
+    (m, n, k), groups = shape.extents, sum(map(bool, shape.groups_m)) or 1
     kept = KEPT_SHARE * spec.product.l2_bytes / (k * operand_bytes)
     of_m, of_n = sum(shape.groups_m) or m * max(1, len(shape.groups_n)), sum(shape.groups_n) or n * groups
     if (shape.batch or 1) > 1 or of_m + of_n <= kept:
@@ -92,6 +103,5 @@ def read_again(tile: Tile, shape: ContractionShape, operand_bytes: int, spec: Ta
     # Where a round has more tiles than those rows, the next ones are computed at the same time.
     rows = min(count_m, max(walked, walked * max(1, round(spec.compute_units / (walked * count_n)))))
     times_a = 1 if rows * tile.rows <= kept else max(1.0, rows * count_n / spec.compute_units)
-    # Rows of two groups that are computed at one time read B twice.
-    times_b = 1 if n <= kept else (count_m / rows + groups - 1) / groups
+    times_b = 1 if n <= kept else _times_read(tile, shape, rows)
     return 0.0 if times_a == times_b == 1 else (times_a * of_m + times_b * of_n) * k * operand_bytes

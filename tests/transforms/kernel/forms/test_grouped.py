@@ -6,7 +6,7 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 import pytest
-from generators.grouped_contractions import diagonal_text, grouped_text
+from generators.grouped_contractions import diagonal_text, grouped_text, routed_text
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transforms.form_programs import kernel_of, lowered, problem_of
@@ -141,6 +141,25 @@ def test_groups_of_columns_and_of_several_loops(rows: tuple[int, ...], columns: 
         assert np.abs(report.outputs[0] - want).max() <= 2e-3 * np.abs(want).max()
 
 
+@pytest.mark.parametrize("persistent", ["auto", "always"])
+@pytest.mark.parametrize("target", ["sm_90a", "gfx942"])
+def test_a_table_may_tell_the_matrices_of_a_list(target: str, persistent: Persistence) -> None:
+    """What the numbers of a table decide is no number of steps."""
+    rows, n, k = (70, 0, 131, 3), 72, 136
+    number = "%i = tensor.extract %ids[%g] : tensor<4xi32>\n    %e2 = arith.index_cast %i : i32 to index\n    %b = "
+    text = grouped_text(rows, n, k).replace("%w: tensor<", "%ids: tensor<4xi32>, %w: tensor<", 1)
+    text = text.replace("%b = ", number, 1).replace("%w[%g, 0, 0]", "%w[%e2, 0, 0]")
+    module, _ = lowered(text, target, CompileOptions(persistent=persistent))
+    x, w, _ = operands(rows, n, k)
+    ids = np.array([3, 3, 0, 1], np.int32)
+    want = np.concatenate(
+        [x[low:high] @ w[e].astype(np.float64) for e, (low, high) in zip(ids, pairwise([0, *np.cumsum(rows)]), strict=True)]
+    )
+    report = run_program_scheduled(module, [x, ids, w], "random", 1)
+    assert report.ok, str(report)
+    assert np.abs(report.outputs[0] - want).max() <= 2e-3 * np.abs(want).max()
+
+
 def test_models_count_the_tiles_that_there_are() -> None:
     shape = problem_of(grouped_text(EXPERTS, 4096, 7168, "bf16")).shape
     assert shape == ContractionShape(1, 2048, 4096, 7168, groups_m=EXPERTS)
@@ -155,6 +174,7 @@ def test_models_count_the_tiles_that_there_are() -> None:
 def test_models_count_the_bytes_of_all_groups() -> None:
     m, n, k, groups = sum(EXPERTS), 4096, 7168, len(EXPERTS)
     assert problem_of(grouped_text(EXPERTS, n, k, "bf16")).memory_bytes == 2 * (m * k + groups * k * n + m * n)
+    assert problem_of(routed_text(m, groups, n, k, "bf16")).memory_bytes == 2 * (m * k + groups * k * n + m * n)
 
 
 def test_small_groups_cost_little() -> None:
