@@ -19,7 +19,7 @@ from treadle.plan.expr import Expr, as_expr, compile_tuple, constant, maximum, s
 from treadle.records import dataclass
 
 MOST_LISTED = 1024
-"""So many groups at most are told apart by comparing with numbers that the program holds: each takes three instructions a tile."""
+"""So many groups at most are told apart by numbers that the program holds: a tile's place takes about three selections of each."""
 
 
 @dataclass(frozen=True, slots=True)
