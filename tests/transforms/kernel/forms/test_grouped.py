@@ -42,6 +42,7 @@ def operands(rows: Sequence[int], n: int, k: int) -> tuple[np.ndarray, np.ndarra
         ((64, 0, 65), 64, 64, "auto"),
         ((0, 0, 65, 0, 130, 0), 64, 64, "never"),
         ((3, 1, 65, 1), 72, 200, "always"),
+        ((3, 1, 65, 1, 130, 2), 72, 200, "auto"),
         ((131,), 64, 64, "auto"),
     ],
 )
