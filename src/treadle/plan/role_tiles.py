@@ -381,7 +381,7 @@ def shared_operand(tile: RoleTile, shape: ContractionShape) -> Literal["", "a", 
     """
     if tile.cluster == 1 or shape.m is None or shape.n is None or not tile.rows:
         return ""
-    count_m, count_n = shape.tiles_along_m(tile.rows), shape.tiles_along_n(tile.n)
+    count_m, count_n = -(-shape.m // tile.rows), -(-shape.n // tile.n)
     if count_n > 1 and (tile.group_m % tile.cluster or count_m == 1):
         return "a" if count_n % tile.cluster == 0 or shape.n % tile.n else ""
     walks_whole = tile.group_m % tile.cluster == 0

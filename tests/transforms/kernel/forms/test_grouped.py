@@ -70,8 +70,7 @@ def test_any_list(rows: list[int], extents: tuple[int, int], how: tuple[str, str
     random = np.random.default_rng(sum(rows))
     text = grouped_text(rows, n, k, dtype)
     program = treadle.compile(text, target="sim", options=CompileOptions(persistent=persistent))
-    kind = np.float32 if dtype == "f32" else np.float16
-    x, w = (random.standard_normal(shape).astype(kind) for shape in ((sum(rows), k), (len(rows), k, n)))
+    x, w = (random.standard_normal(shape).astype(dtype_of(dtype)) for shape in ((sum(rows), k), (len(rows), k, n)))
     if dtype == "bf16":
         x, w = x.astype(storage_dtype(builtin.bf16)), w.astype(storage_dtype(builtin.bf16))
     (want,) = program.reference(x, w)
@@ -113,6 +112,33 @@ def test_workgroups_walk_all_tiles() -> None:
         report = run_program_scheduled(module, [x, w], "late", 1)
         assert report.ok, str(report)
         assert np.abs(report.outputs[0] - want).max() <= 2e-3 * np.abs(want).max()
+
+
+@pytest.mark.parametrize(
+    ("target", "dtype", "options"),
+    [
+        ("sm_90a", "f16", CompileOptions(form="tiles")),
+        ("sm_90a", "f16", CompileOptions(form="exchanged")),
+        ("sm_90a", "f32", CompileOptions(f32_precision="tf32")),
+        ("sm_90a", "f32", CompileOptions(f32_precision="3xtf32")),
+        ("gfx942", "f32", CompileOptions()),
+        ("sm_90a", "f16", CompileOptions(form="roles", tile=(64, 64, 64), num_stages=3, cluster=2, group_m=1)),
+        ("sm_90a", "f16", CompileOptions(form="roles", tile=(64, 64, 64), num_stages=3, cluster=2, group_m=8)),
+    ],
+)
+def test_forms_take_groups(target: str, dtype: str, options: CompileOptions) -> None:
+    rows, n, k = (70, 0, 300, 3, 131, 64), 136, 72
+    module, said = lowered(grouped_text(rows, n, k, dtype), target, options)
+    assert options.form != "exchanged" or "operands exchanged" in said
+    assert options.cluster == 1 or "clusters of 2" in said
+    x, w, want = operands(rows, n, k)
+    report = run_program_scheduled(module, [x.astype(dtype_of(dtype)), w.astype(dtype_of(dtype))], "random", 1)
+    assert report.ok, str(report)
+    assert np.abs(report.outputs[0] - want).max() <= 2e-3 * np.abs(want).max()
+
+
+def dtype_of(name: str) -> type[np.floating]:
+    return np.float32 if name == "f32" else np.float16
 
 
 @pytest.mark.parametrize("rows", [(96, 96, 96), (1, 40, 64)])
