@@ -9,7 +9,7 @@ from itertools import accumulate
 
 def _table(name: str, values: Sequence[int]) -> list[str]:
     """Operations whose last result, `%name`, is the value of group `%g`."""
-    found = [f"    %{name}_0 = arith.constant {values[0]} : index"]
+    found = [f"    %{name}{'_0' if len(values) > 1 else ''} = arith.constant {values[0]} : index"]
     for at in range(1, len(values)):
         last = f"%{name}" if at == len(values) - 1 else f"%{name}_{at}"
         found += [
@@ -25,7 +25,7 @@ def _table(name: str, values: Sequence[int]) -> list[str]:
 
 
 def grouped_text(rows: Sequence[int], n: int, k: int, dtype: str = "f16") -> str:
-    """Y = the groups' rows of X (sum of `rows`, k) times their own W (groups, k, n); at least two groups."""
+    """Y = the groups' rows of X (sum of `rows`, k) times their own W (groups, k, n)."""
     starts, groups, m = [0, *accumulate(rows)], len(rows), sum(rows)
     body = [
         "    %zero = arith.constant 0 : index",
@@ -105,6 +105,40 @@ def routed_text(
             *body,
             "    scf.forall.in_parallel {",
             f"      tensor.parallel_insert_slice {'%r' if epilogue else '%c'} into %o[%start, 0] [%count, {n}] [1, 1] : {result} into {y}",
+            "    }",
+            "  }",
+            f"  return %z : {y}",
+            "}",
+        ]
+    )
+
+
+def diagonal_text(rows: Sequence[int], columns: Sequence[int], k: int, outer: int = 1, dtype: str = "f16") -> str:
+    """Blocks along a diagonal: of each of `outer` matrices Y those of all groups are products of the groups' rows of X and columns of W."""
+    m, n, groups = sum(rows), sum(columns), len(rows)
+    x, w, y = f"tensor<{outer}x{m}x{k}x{dtype}>", f"tensor<{outer}x{k}x{n}x{dtype}>", f"tensor<{outer}x{m}x{n}x{dtype}>"
+    part, own, result = f"tensor<?x{k}x{dtype}>", f"tensor<{k}x?x{dtype}>", f"tensor<?x?x{dtype}>"
+    tables = [
+        *_table("row", [0, *accumulate(rows)][:-1]),
+        *_table("count", rows),
+        *_table("column", [0, *accumulate(columns)][:-1]),
+        *_table("width", columns),
+    ]
+    return "\n".join(
+        [
+            f"func.func @diagonal(%x: {x}, %w: {w}, %y: {y}) -> {y} {{",
+            f"  %none = arith.constant 0.0 : {dtype}",
+            "  %zero = arith.constant 0 : index",
+            "  %one = arith.constant 1 : index",
+            f"  %z = scf.forall (%u, %g) in ({outer}, {groups}) shared_outs(%o = %y) -> ({y}) {{",
+            *tables,
+            f"    %a = tensor.extract_slice %x[%u, %row, 0] [1, %count, {k}] [1, 1, 1] : {x} to {part}",
+            f"    %b = tensor.extract_slice %w[%u, 0, %column] [1, {k}, %width] [1, 1, 1] : {w} to {own}",
+            f"    %own = tensor.empty(%count, %width) : {result}",
+            f"    %f = linalg.fill ins(%none : {dtype}) outs(%own : {result}) -> {result}",
+            f"    %c = linalg.matmul ins(%a, %b : {part}, {own}) outs(%f : {result}) -> {result}",
+            "    scf.forall.in_parallel {",
+            f"      tensor.parallel_insert_slice %c into %o[%u, %row, %column] [1, %count, %width] [1, 1, 1] : {result} into {y}",
             "    }",
             "  }",
             f"  return %z : {y}",

@@ -181,6 +181,17 @@ def test_clusters_are_for_rows_that_begin_inside_requests() -> None:
     assert fewer == [2], "clusters of four do not begin at once"
 
 
+def test_groups_read_their_own_operand_as_often_as_rows_of_theirs_are_walked() -> None:
+    """No group's is read for another one, and only that of rows that are not walked together is read again."""
+    m, n, k, tile = 1024, 4096, 8192, RoleTile(64, 256, 64, 4, 2, 4, group_m=8)
+    of_groups = [
+        ContractionShape(1, m, n, k, groups_m=sizes) for sizes in ((m,) * 8, (m, 0, *(m,) * 7), (96, *(m,) * 7, m - 96), (2 * m,) * 4)
+    ]
+    assert [read_again(tile, shape, 2, SPEC) for shape in of_groups[:2]] == [0, 0]
+    assert read_again(tile, of_groups[2], 2, SPEC) == 2 * (8 * m + 17 * n) * k, "all groups but the first lie in two bands"
+    assert read_again(tile, of_groups[3], 2, SPEC) == read_again(tile, ContractionShape(1, 8 * m, n, k), 2, SPEC) == 2 * (8 * m + 8 * n) * k
+
+
 def test_what_the_cache_does_not_keep_is_read_again() -> None:
     """464 x 11664 x 6912: walked row by row, B of 161 MB is read twice; where all rows are walked together, once."""
     shape, tile = ContractionShape(1, 464, 11664, 6912), RoleTile(64, 192, 64, 4, 2, 4)

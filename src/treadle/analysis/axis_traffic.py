@@ -3,6 +3,7 @@
 from math import prod
 
 from treadle.analysis.element_bytes import element_bytes
+from treadle.analysis.group_runs import runs_along
 from treadle.analysis.loop_nest import LoopNest
 from treadle.analysis.nest_axes import Access, Axis
 from treadle.plan.expr import constant
@@ -14,8 +15,13 @@ def bytes_touched(nest: LoopNest, access: Access) -> int:
     """Size of the array along the axes it depends on, of an image once; unknown extents count as 4096."""
     if access.image is not None and (count := access.image.elements.as_int()) is not None:
         return element_bytes(access.element) * count
-    extents = [axis.bound.as_int() or UNKNOWN_EXTENT for axis in nest.axes if nest.stride_along(access, axis) != constant(0)]
-    return element_bytes(access.element) * prod(extents)
+    walked = [number for number, axis in enumerate(nest.axes) if nest.stride_along(access, axis) != constant(0)]
+    runs = {number: found for number in walked if (found := runs_along(nest, number)) is not None}
+    shared = {found.block for found in runs.values()}  # by the groups, all of whose elements are counted along the axis
+    bounds = [
+        runs[number].most if number in runs else nest.axes[number].bound for number in walked if nest.axes[number].block not in shared
+    ]
+    return element_bytes(access.element) * prod(bound.as_int() or UNKNOWN_EXTENT for bound in bounds)
 
 
 def axis_shape(nest: LoopNest, axis: Axis) -> AxisShape:

@@ -10,7 +10,7 @@ from treadle.analysis.contraction_axes import is_plain, main_axis, reads_whole_t
 from treadle.analysis.descriptor_access import OperandCopies, operand_copies, operand_rows, read_shape, result_shape
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.exchanged_nest import exchanged
-from treadle.analysis.group_runs import runs_along
+from treadle.analysis.group_runs import ListedRuns, Runs, runs_along
 from treadle.analysis.indexing import Contraction
 from treadle.analysis.loop_nest import LoopNest
 from treadle.analysis.nest_axes import Access
@@ -190,15 +190,20 @@ class KernelProblem:
 
     @cached_property
     def shape(self) -> ContractionShape:
-        """The sizes as the models of tiles see them: of groups that share out an axis, as if all were of one size."""
-        nest = self.nest
-        m, n = (
-            size if size is None or (runs := runs_along(nest, axis)) is None else -(-size // runs.groups)
-            for size, axis in zip(self.sizes[:2], self.axes[:2], strict=True)
-        )
-        others = [axis.usual for i, axis in enumerate(nest.axes) if not axis.is_reduction and i not in self.axes[:2]]
+        """The sizes as the models of tiles see them: of groups that a table tells, as if all were of one size."""
+        nest, (m, n, _) = self.nest, self.sizes
+        of_m, of_n = (runs_along(nest, axis) for axis in self.axes[:2])
+        groups_m = of_m.sizes if isinstance(of_m, ListedRuns) else ()
+        groups_n = of_n.sizes if isinstance(of_n, ListedRuns) and not groups_m else ()
+        m = m if m is None or not isinstance(of_m, Runs) else -(-m // of_m.groups)
+        n = n if n is None or not isinstance(of_n, Runs) else -(-n // of_n.groups)
+        listed = {runs.block for runs in (of_m, of_n) if isinstance(runs, ListedRuns)}
+        others = [
+            axis.usual for i, axis in enumerate(nest.axes) if not axis.is_reduction and i not in self.axes[:2] and axis.block not in listed
+        ]
         batch = None if None in others else prod(size for size in others if size is not None)
-        return ContractionShape(batch, m, n, reduced_size(nest), len(nest.roots), shared_operand(nest, self.kind))
+        shared = shared_operand(nest, self.kind)
+        return ContractionShape(batch, m, n, reduced_size(nest), len(nest.roots), shared, groups_m, groups_n)
 
     @cached_property
     def copies(self) -> OperandCopies:

@@ -45,7 +45,7 @@ def raster(tile: Tile, shape: ContractionShape, spec: TargetSpec, rasters: Seque
     where a last row would be left alone, whose neighbours share the narrow side of a tile: 320 x 18816 x 13376 in tiles of 64 x 256 took
     396 us on an H100 in rows of four and one, 277 in rows of five; of 30 tilings in five rows the gain was a fifth, in nine rows 2 %.
     """
-    count_m = -(-shape.extents[0] // tile.rows)
+    count_m = shape.tiles_along_m(tile.rows)
     few = shape.tiles(tile.rows, tile.n) <= spec.rates.roles.few_rounds * spec.compute_units
     best, least = 1, inf
     for rows in rasters[:-1] if few else rasters:
@@ -62,7 +62,7 @@ def fetched_by_pairs(tile: Tile, shape: ContractionShape) -> float:
     copy of the operand that neighbours along n (A) or along m (B) share. Of an odd number of tiles that are walked in a line, one in as
     many pairs is of two lines.
     """
-    count_m, count_n = -(-shape.extents[0] // tile.rows), -(-shape.extents[1] // tile.n)
+    count_m, count_n = shape.tiles_along_m(tile.rows), shape.tiles_along_n(tile.n)
     if count_m == count_n == 1:
         return 1.0
     of_a, of_b = shape.operand_rows(tile.rows, 0), shape.operand_rows(0, tile.n)
@@ -78,18 +78,30 @@ def least_fetched_by_pairs(tile: Tile, shape: ContractionShape) -> float:
     return 1 - max(of_a, of_b) / (2 * (of_a + of_b))
 
 
+def _times_read(tile: Tile, shape: ContractionShape, rows: int) -> float:
+    """How many times B is read where so many rows of tiles read it together; of groups, whose B is each its own, on average."""
+    if not shape.groups_m:
+        return shape.tiles_along_m(tile.rows) / rows
+    first, counts, reads = 0, [count for size in shape.groups_m if (count := -(-size // tile.rows))], 0
+    for count in counts:
+        reads += (first + count - 1) // rows - first // rows + 1
+        first += count
+    return reads / max(1, len(counts))
+
+
 def read_again(tile: Tile, shape: ContractionShape, operand_bytes: int, spec: TargetSpec) -> float:
     """Bytes of operands that all tiles together read of the memory, 0 where none is read twice: as many rows of tiles as are walked at one
     time read B together, and read A's rows once where the cache keeps them meanwhile.
     """
-    m, n, k = shape.extents
-    if (shape.batch or 1) > 1 or (m + n) * k * operand_bytes <= KEPT_SHARE * spec.product.l2_bytes:
-        return 0.0
+    (m, n, k), groups = shape.extents, sum(map(bool, shape.groups_m)) or 1
     kept = KEPT_SHARE * spec.product.l2_bytes / (k * operand_bytes)
-    count_m, count_n = -(-m // tile.rows), -(-n // tile.n)
+    of_m, of_n = sum(shape.groups_m) or m * max(1, len(shape.groups_n)), sum(shape.groups_n) or n * groups
+    if (shape.batch or 1) > 1 or of_m + of_n <= kept:
+        return 0.0
+    count_m, count_n = shape.tiles_along_m(tile.rows), shape.tiles_along_n(tile.n)
     walked = min(count_m, tile.group_m)
     # Where a round has more tiles than those rows, the next ones are computed at the same time.
     rows = min(count_m, max(walked, walked * max(1, round(spec.compute_units / (walked * count_n)))))
     times_a = 1 if rows * tile.rows <= kept else max(1.0, rows * count_n / spec.compute_units)
-    times_b = 1 if n <= kept else count_m / rows
-    return 0.0 if times_a == times_b == 1 else (times_a * m + times_b * n) * k * operand_bytes
+    times_b = 1 if n <= kept else _times_read(tile, shape, rows)
+    return 0.0 if times_a == times_b == 1 else (times_a * of_m + times_b * of_n) * k * operand_bytes

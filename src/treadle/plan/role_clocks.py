@@ -114,6 +114,7 @@ class RoleModel:
         self.problem, self.spec, self.rates, self.units = problem, spec, rates, spec.compute_units
         of_a, of_b = (1, shape.root_count) if shape.shared == "a" else (shape.root_count, 1)
         (m, n, self.k), (of_m, of_n) = shape.extents, problem.operands
+        m, n = sum(shape.groups_m) or m, sum(shape.groups_n) or n
         self.sides = (_Side(m, of_a, of_m, problem.piece_bytes[0]), _Side(n, of_b, of_n, problem.piece_bytes[1]))
         self.queue = spec.queue_for("copy_in")
         self.meets = problem.piece_bytes == (0, 0)
@@ -203,9 +204,10 @@ class RoleModel:
     def _terms(self, form: RoleTile) -> _FormTerms:
         copies, rows = self._least_copies(form), self.problem.shape.operand_rows(form.rows, form.n)
         matrix = self.matrix(form) * (1 if form.ping_pong > 1 else 1 - 1 / MOST_NARROWER)
-        busy, (m, n, _) = max(matrix, copies.engine, copies.threads), self.problem.shape.extents
+        busy, shape = max(matrix, copies.engine, copies.threads), self.problem.shape
         first = form.k * self.problem.operand_bytes * rows * self.rates.fill_clocks
-        tiles, leaving = -(-m // form.rows) * -(-n // form.n), form.rows * form.n * (self.leaving(form) + self.reading)
+        tiles = shape.tiles_along_m(form.rows) * shape.tiles_along_n(form.n)
+        leaving = form.rows * form.n * (self.leaving(form) + self.reading)
         return _FormTerms(form.k, tiles, first, busy, copies.cache, max(busy, copies.cache), leaving)
 
     def _held_forms(self) -> list[tuple[RoleTile, _FormTerms]]:

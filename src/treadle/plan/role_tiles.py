@@ -190,7 +190,7 @@ def exchanged_problem(problem: RoleProblem, n_step: int) -> RoleProblem:
     stored = tuple(replace(result, in_bulk=False, along_m=True) for result in problem.results)
     return replace(
         problem,
-        shape=replace(shape, m=shape.n, n=shape.m, shared="b" if shape.shared == "a" else "a"),
+        shape=shape.exchanged,
         results=stored,
         n_step=n_step,
         may_be_deferred=False,
@@ -352,7 +352,7 @@ def mixed_tiles(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> Mixed
     shape = problem.shape
     if not tile.tail_tile_n or not tile.deferred_store or tile.cluster > 1:
         return None
-    if shape.batch != 1 or shape.root_count > 1 or shape.m is None or shape.n is None:
+    if shape.batch != 1 or shape.root_count > 1 or shape.m is None or shape.n is None or shape.groups_m or shape.groups_n:
         return None
     if not holds_boxes(tile.tail_tile_n, tile, problem, spec):
         return None
@@ -391,9 +391,8 @@ def shared_operand(tile: RoleTile, shape: ContractionShape) -> Literal["", "a", 
 def tile_count(tile: RoleTile, shape: ContractionShape) -> int:
     """How many tiles cover the results, in whole clusters."""
     shared = shared_operand(tile, shape)
-    m, n, _ = shape.extents
     of_m, of_n = tile.cluster if shared == "b" else 1, tile.cluster if shared == "a" else 1
-    return (shape.batch or 1) * -(-m // (tile.rows * of_m)) * of_m * -(-n // (tile.n * of_n)) * of_n
+    return shape.tiles(tile.rows * of_m, tile.n * of_n) * of_m * of_n
 
 
 ROLE_KNOBS = ("num_stages", "consumer_warpgroups", "ping_pong", "steps_in_flight", "deferred_store", "cluster")

@@ -23,7 +23,9 @@ _FP8 = ("f8E4M3FN", "f8E5M2", "f8E4M3FNUZ", "f8E5M2FNUZ")
 class ContractionShape:
     """Sizes of a contraction's merged axes: one main axis each of m, n, k, and the product of all others (`batch`).
 
-    `root_count`: so many contractions share the loop and the operand `shared`, each with a tile of accumulators of its own.
+    `root_count`: so many contractions share the loop and the operand `shared`, each with a tile of accumulators of its own. `groups_m`,
+    `groups_n`: the sizes of groups that have rows, or columns, of their own, where tiles of a group follow those of the one before; m or n
+    is the largest, and `batch` does not count the groups.
     """
 
     batch: int | None
@@ -32,6 +34,8 @@ class ContractionShape:
     k: int | None
     root_count: int = 1
     shared: Literal["a", "b"] = "a"
+    groups_m: tuple[int, ...] = ()
+    groups_n: tuple[int, ...] = ()
 
     @property
     def extents(self) -> tuple[int, int, int]:
@@ -45,8 +49,21 @@ class ContractionShape:
 
     def tiles(self, rows: int, columns: int) -> int:
         """How many tiles of so many rows and columns cover the results."""
-        m, n, _ = self.extents
-        return (self.batch or 1) * -(-m // rows) * -(-n // columns)
+        return (self.batch or 1) * self.tiles_along_m(rows) * self.tiles_along_n(columns)
+
+    def tiles_along_m(self, rows: int) -> int:
+        """How many tiles of so many rows follow one another along m."""
+        return sum([-(-size // rows) for size in self.groups_m or (self.m or UNKNOWN_EXTENT,)])
+
+    def tiles_along_n(self, columns: int) -> int:
+        """How many tiles of so many columns follow one another along n."""
+        return sum([-(-size // columns) for size in self.groups_n or (self.n or UNKNOWN_EXTENT,)])
+
+    @property
+    def exchanged(self) -> "ContractionShape":
+        """That of the transposed result."""
+        shared: Literal["a", "b"] = "b" if self.shared == "a" else "a"
+        return ContractionShape(self.batch, self.n, self.m, self.k, self.root_count, shared, self.groups_n, self.groups_m)
 
     def operand_rows(self, m: int, n: int) -> int:
         """Rows of k that a tile of `m` x `n` reads of all operands."""
@@ -327,8 +344,8 @@ def fma_registers(tile: ContractionTile, problem: TileProblem) -> int:
 
 def is_whole(tile: ContractionTile, shape: ContractionShape) -> bool:
     """Whether no tile sticks out: bounds of a large one's loads would take the registers that it needs."""
-    sides = ((shape.m, tile.m), (shape.n, tile.n), (shape.k, tile.k))
-    return all(size is not None and size % extent == 0 for size, extent in sides)
+    sides = ((shape.groups_m or (shape.m,), tile.m), (shape.groups_n or (shape.n,), tile.n), ((shape.k,), tile.k))
+    return all(size is not None and size % extent == 0 for sizes, extent in sides for size in sizes)
 
 
 def candidate_tiles(problem: TileProblem) -> tuple[ContractionTile, ...]:

@@ -58,9 +58,10 @@ def expected(x: np.ndarray, w: np.ndarray, ends: Sequence[int], y: np.ndarray) -
 
 
 @needs_emulator
+@pytest.mark.parametrize("rows", [(13, 40, 3), (0, 70, 0, 1, 33)])
 @pytest.mark.parametrize("target", ["gfx942", "gfx1201"])
-def test_groups_of_different_sizes(target: str) -> None:
-    rows, n, k = (13, 40, 3), 24, 33
+def test_groups_of_different_sizes(target: str, rows: tuple[int, ...]) -> None:
+    n, k = 24, 33
 
     def reference(x: np.ndarray, w: np.ndarray) -> np.ndarray:
         return np.concatenate([part @ own for part, own in zip(np.split(x, np.cumsum(rows)[:-1]), w, strict=True)])

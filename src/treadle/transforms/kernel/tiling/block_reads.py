@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
-from treadle.analysis.group_runs import Runs
+from treadle.analysis.group_runs import ListedRuns, Runs
 from treadle.dialects import dispatch, tile
 from treadle.ir.core import SSAValue
 from treadle.ir.dialects import arith, builtin
 from treadle.plan.expr import as_expr
-from treadle.transforms.kernel.tiling.index_math import IndexBuilder
+from treadle.transforms.kernel.tiling.index_math import IndexBuilder, Listed
 
 
 def read_number(read: dispatch.Read, index: IndexBuilder, view: SSAValue) -> SSAValue:
@@ -20,9 +20,16 @@ def read_number(read: dispatch.Read, index: IndexBuilder, view: SSAValue) -> SSA
 
 
 def place_in_runs(
-    kernel: dispatch.KernelOp, index: IndexBuilder, view_of: Callable[[int], SSAValue], runs: Runs, number: SSAValue, step: int
+    kernel: dispatch.KernelOp,
+    index: IndexBuilder,
+    view_of: Callable[[int], SSAValue],
+    runs: Runs | ListedRuns,
+    number: SSAValue,
+    step: int,
 ) -> tuple[SSAValue, SSAValue]:
     """The group of the tile of that number (see `group_runs`), and its place among the group's tiles; one beyond them where it is none."""
+    if isinstance(runs, ListedRuns):
+        return _place_in_list(index, runs, number, step)
     start = kernel.reads[runs.start]
 
     def first_tile(group: SSAValue) -> SSAValue:
@@ -40,6 +47,21 @@ def place_in_runs(
     place = index.subtract(number, first)
     is_ahead = index.insert(arith.CmpiOp(place, index.constant(0), "slt"))  # of the first group
     return group, index.insert(arith.SelectOp(is_ahead, index.expression(runs.most // step + 1), place))
+
+
+def _place_in_list(index: IndexBuilder, runs: ListedRuns, number: SSAValue, step: int) -> tuple[SSAValue, SSAValue]:
+    """The same of groups whose sizes are known. What else depends on the group is chosen as its number is, bit by bit."""
+    groups, firsts = zip(*runs.firsts(step), strict=True)
+    beyond, bits = runs.numbers(step).as_int() or 0, list[SSAValue]()
+    places = 1 << (len(groups) - 1).bit_length()
+    half = places >> 1
+    while half:
+        middles = range(half, places, 2 * half)
+        begins = index.chosen([firsts[at] if at < len(groups) else beyond for at in middles], bits)
+        bits.append(index.insert(arith.CmpiOp(begins, number, "sle")))
+        half //= 2
+    index.listed[runs.block] = Listed(groups, tuple(bits))
+    return index.chosen(groups, bits), index.subtract(number, index.chosen(firsts, bits))
 
 
 def settle_reads(kernel: dispatch.KernelOp, index: IndexBuilder, view_of: Callable[[int], SSAValue]) -> None:

@@ -5,7 +5,7 @@ from typing import cast
 
 from treadle.analysis.convolution import Image
 from treadle.analysis.element_bytes import element_bytes
-from treadle.analysis.group_runs import Runs
+from treadle.analysis.group_runs import ListedRuns, Runs
 from treadle.analysis.indexing import StructuredOp, structured
 from treadle.analysis.kernel_slices import sliced_argument, stored_part
 from treadle.analysis.loop_nest import LoopNest
@@ -193,8 +193,8 @@ class KernelBuilder(KernelScope):
         shape, strides = (self._strides(rows, number) for rows in (self.kernel.arg_shapes, self.kernel.arg_strides))
         return self._view_at_top(("whole", number), self.inputs[number], shape, strides, 0, array_ints(self.kernel.arg_align)[number])
 
-    def enter_run(self, runs: Runs, number: SSAValue, step: int) -> SSAValue:
-        """Let the block be the group of the tile of that number ; returns the tile's place in it."""
+    def enter_run(self, runs: Runs | ListedRuns, number: SSAValue, step: int) -> SSAValue:
+        """Let the block be the group of the tile of that number; returns the tile's place in it."""
         (block,) = (at for at, each in enumerate(self.nest.axes) if each.block == runs.block)
         self.offset[block], place = place_in_runs(self.kernel, self.index, self._whole_view, runs, number, step)
         return place

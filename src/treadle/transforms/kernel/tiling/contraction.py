@@ -5,7 +5,7 @@ Contractions that share an operand are all in the loop, with a tile of accumulat
 
 from collections.abc import Sequence
 
-from treadle.analysis.group_runs import Runs, runs_along
+from treadle.analysis.group_runs import ListedRuns, Runs, runs_along
 from treadle.analysis.indexing import Contraction, StructuredOp
 from treadle.analysis.window_steps import window_steps
 from treadle.dialects import dispatch, pipe, tile
@@ -40,7 +40,7 @@ class TileCounts:
     others: tuple[int, ...]
     along_others: tuple[Expr, ...]
     mixed: MixedWidths | None
-    runs: tuple[Runs | None, Runs | None]
+    runs: tuple[Runs | ListedRuns | None, Runs | ListedRuns | None]
 
     @property
     def total(self) -> Expr:
@@ -52,7 +52,9 @@ def _tile_counts(kernel: KernelBuilder, config: ContractionConfig, mixed: MixedW
     (m_axis, n_axis, _), (tile_m, tile_n, _) = config.axes, config.tile
     sides = ((m_axis, tile_m * config.groups, config.tiles_together[0]), (n_axis, tile_n, config.tiles_together[1]))
     # Neighbours of a cluster have one group.
-    of_m, of_n = (runs_along(kernel.nest, axis) if together == 1 and mixed is None else None for axis, _, together in sides)
+    of_m, of_n = (_runs(kernel, axis, step) if together == 1 and mixed is None else None for axis, step, together in sides)
+    if of_m is not None and of_n is not None and of_m.block == of_n.block:
+        of_n = None  # a number along one side tells the group
     walked = {runs.block for runs in (of_m, of_n) if runs is not None}
     others = tuple(
         i
@@ -64,6 +66,12 @@ def _tile_counts(kernel: KernelBuilder, config: ContractionConfig, mixed: MixedW
         for runs, (axis, step, together) in zip((of_m, of_n), sides, strict=True)
     )
     return TileCounts(count_m, count_n, others, tuple(kernel.axis_bound(a) for a in others), mixed, (of_m, of_n))
+
+
+def _runs(kernel: KernelBuilder, axis: int, step: int) -> Runs | ListedRuns | None:
+    """The groups along an axis; None where each is known to have as many tiles, which are numbered group by group."""
+    runs = runs_along(kernel.nest, axis)
+    return None if isinstance(runs, ListedRuns) and len(set(runs.tiles(step))) == 1 else runs
 
 
 def _place(kernel: KernelBuilder, config: ContractionConfig, counts: TileCounts, number: SSAValue) -> SSAValue | None:
@@ -101,7 +109,7 @@ def _place(kernel: KernelBuilder, config: ContractionConfig, counts: TileCounts,
         elif axis != UNIT:
             kernel.offset[axis] = _begin(kernel, config, axis, extent, place)
     kernel.settle_blocks()
-    found = _has_elements(kernel, config)
+    found = _has_elements(kernel, config, counts)
     if found is not None and kernel.kernel.reads:
         found = index.insert(tile.OpaqueOp(found))  # what a table may say makes many cases, and either way is right in each
     _own_rows(kernel, config)
@@ -127,11 +135,11 @@ def _raster(
     return m_place, index.add(index.multiply(n_place, together), index.remainder(plane, together))
 
 
-def _has_elements(kernel: KernelBuilder, config: ContractionConfig) -> SSAValue | None:
-    """Whether the workgroup's tile lies within its block, where blocks have different sizes of an axis: each has as many tiles."""
+def _has_elements(kernel: KernelBuilder, config: ContractionConfig, counts: TileCounts) -> SSAValue | None:
+    """Whether the workgroup's tile lies within its block, where blocks have different sizes of an axis, and some numbers have no tile."""
     index, found = kernel.index, None
-    for axis in config.axes[:2]:
-        if axis != UNIT and kernel.nest.axes[axis].reach is not None:
+    for axis, runs in zip(config.axes[:2], counts.runs, strict=True):
+        if axis != UNIT and kernel.nest.axes[axis].reach is not None and not isinstance(runs, ListedRuns):
             inside = index.insert(arith.CmpiOp(kernel.offset[axis], index.expression(kernel.axis_size(axis)), "slt"))
             found = inside if found is None else index.insert(arith.AndIOp(found, inside))
     return found

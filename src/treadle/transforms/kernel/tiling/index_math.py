@@ -3,19 +3,61 @@
 from collections.abc import Mapping, Sequence
 
 from treadle.ir.core import Block, Builder, InsertPoint, SSAValue
-from treadle.ir.dialects import builtin
+from treadle.ir.dialects import arith, builtin
 from treadle.ir.emitter import Emitter
+from treadle.plan.expr import Expr, compile_tuple
+from treadle.records import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A symbol that has one of a few values, the one whose place in the list has these bits, the highest first."""
+
+    values: tuple[int, ...]
+    bits: tuple[SSAValue, ...]
 
 
 class IndexBuilder(Emitter):
     """An emitter of index arithmetic over a kernel's index arguments `symbols`.
 
-    `element`: the integer type of indices that are elements of tiles, as wide as an index.
+    `element`: the integer type of indices that are elements of tiles, as wide as an index. `listed`: symbols of which more is known, whose
+    values in `symbols` are the same.
     """
 
     def __init__(self, builder: Builder, symbols: Mapping[str, SSAValue], element: builtin.IntegerType = builtin.i32) -> None:
         super().__init__(builder, symbols)
         self.element = element
+        self.listed: dict[str, Listed] = {}
+
+    def expression(self, expr: Expr) -> SSAValue:
+        """A size expression over the symbols; of one that is listed alone, what it is for each value, where it takes fewer operations."""
+        name = next(iter(expr.symbols()), "")
+        known = self.listed.get(name)
+        if known is None or len(expr.symbols()) > 1 or len(known.values) > _operations(expr):
+            return super().expression(expr)
+        value_of = compile_tuple([expr], [name])
+        return self.chosen([value_of(value)[0] for value in known.values], known.bits)
+
+    def chosen(self, values: Sequence[int], bits: Sequence[SSAValue]) -> SSAValue:
+        """The number whose place among `values` has these bits, the highest first, which is none behind the last."""
+
+        def among(low: int, level: int) -> SSAValue:
+            half = 1 << len(bits) >> level >> 1
+            if len(set(values[low : low + 2 * half])) <= 1:
+                return self.constant(values[low])
+            below = among(low, level + 1)
+            if low + half >= len(values):
+                return below
+            return self.insert(arith.SelectOp(bits[level], among(low + half, level + 1), below))
+
+        return among(0, 0)
+
+
+def _operations(expr: Expr) -> int:
+    """How many operations compute an expression, without folding."""
+    within = [len(atom.args) - 1 + sum(map(_operations, atom.args)) for factors, _ in expr.terms for atom in factors if atom.args]
+    products = [max(0, len(factors) - (coefficient == 1)) for factors, coefficient in expr.terms]
+    return sum(products) + max(0, len(expr.terms) - 1) + sum(within)
 
 
 def builder_at_end(block: Block, symbols: Mapping[str, SSAValue]) -> IndexBuilder:
