@@ -25,6 +25,8 @@ GRIDS = (
     (128, 64, 4, 1),
     (64, 128, 2, 2),
     (64, 160, 2, 2),
+    (32, 128, 1, 2),
+    (128, 32, 2, 1),
     (96, 96, 2, 2),
     (96, 64, 2, 1),
     (64, 96, 1, 2),
@@ -43,8 +45,8 @@ ROW_BYTES = 64
 """Of a step along k: more steps meet less often, and take more of shared memory."""
 BESIDE = 32
 """Registers of a thread beside accumulators and two k of operands."""
-RAGGED, RAGGED_STEP = 40, 8
-"""More where tiles stick out of the result, and where steps are not whole: what each copy has to compare."""
+RAGGED, RAGGED_STEP = 20, 8
+"""More for each side along which tiles stick out of the result, and where steps are not whole: what each copy has to compare."""
 UNKNOWN = 14
 MATRIX = 16
 """More where only the runtime knows sizes, and where a matrix is read beside the operands, or other parts are."""
@@ -105,20 +107,22 @@ def _sides(tile: ContractionTile, spec: TargetSpec) -> tuple[int, int]:
     return tile.m // (tile.warps_m * along_m), tile.n // (tile.warps_n * along_n)
 
 
+def _sides_beyond(tile: ContractionTile, problem: MultiplyAdds) -> int:
+    """Along how many of m and n tiles stick out of the result."""
+    sides = ((problem.shape.m, tile.m), (problem.shape.n, tile.n))
+    return sum(size is None or (bool(size % extent) and not _may_overlap(size, extent, problem)) for size, extent in sides)
+
+
+def _may_overlap(size: int, extent: int, problem: MultiplyAdds) -> bool:
+    return size >= extent and not problem.merges and not problem.beside
+
+
 def overlaps_ends(tile: ContractionTile, problem: MultiplyAdds) -> bool:
     """Whether the last tiles begin earlier, so that they end with the result and no copy compares rows with its end: where a tile fits.
     Parts that a tile's workgroups merge are one tile's alone, and a matrix that is read besides may be the one that is written.
     """
     sides = ((problem.shape.m, tile.m), (problem.shape.n, tile.n))
-    if problem.merges or problem.beside or any(size is None or size < extent for size, extent in sides):
-        return False
-    return any((size or 0) % extent for size, extent in sides)
-
-
-def _has_whole_rows(tile: ContractionTile, problem: MultiplyAdds) -> bool:
-    """Whether no tile sticks out of the result."""
-    sides = ((problem.shape.m, tile.m), (problem.shape.n, tile.n))
-    return overlaps_ends(tile, problem) or all(size is not None and size % extent == 0 for size, extent in sides)
+    return any(size is not None and size % extent > 0 and _may_overlap(size, extent, problem) for size, extent in sides)
 
 
 def registers(tile: ContractionTile, problem: MultiplyAdds) -> int:
@@ -127,7 +131,7 @@ def registers(tile: ContractionTile, problem: MultiplyAdds) -> int:
     unknown = problem.shape.n is None or problem.shape.k is None or problem.shape.m is None
     held = rows * columns * problem.shape.root_count + 2 * (rows + columns)
     wide = problem.spec.wide_integer_registers * (problem.types.accumulator == "i64")
-    bounds = RAGGED * (not _has_whole_rows(tile, problem)) + RAGGED_STEP * (problem.parts or not is_whole(tile, problem.shape))
+    bounds = RAGGED * _sides_beyond(tile, problem) + RAGGED_STEP * (problem.parts or not is_whole(tile, problem.shape))
     return problem.words * held + BESIDE + bounds + UNKNOWN * unknown + MATRIX * (problem.beside + problem.merges) + wide
 
 
@@ -143,11 +147,12 @@ def resident(tile: ContractionTile, problem: MultiplyAdds) -> int:
 
 
 def spreads(tile: ContractionTile, problem: MultiplyAdds) -> bool:
-    """Whether copies are issued between the multiply-adds: not where tiles stick out of the result, for those compare places and sizes for
-    each copy, which spilled.
+    """Whether copies are issued between the multiply-adds. Where tiles stick out of the result, places and sizes are compared for each copy:
+    not where that spilled, along both sides or beside many accumulators.
     """
     rows, columns = _sides(tile, problem.spec)
-    if not _has_whole_rows(tile, problem) or rows * columns * problem.shape.root_count < SPREAD_ACCUMULATORS:
+    held, beyond = rows * columns * problem.shape.root_count, _sides_beyond(tile, problem)
+    if held < SPREAD_ACCUMULATORS or beyond > 1 or (beyond and held >= 2 * SPREAD_ACCUMULATORS):
         return False
     return problem.shape.extents[2] >= SPREAD_STEPS * tile.k
 
