@@ -147,7 +147,7 @@ def resident(tile: ContractionTile, problem: MultiplyAdds) -> int:
 
 
 def spreads(tile: ContractionTile, problem: MultiplyAdds) -> bool:
-    """Whether copies are issued between the multiply-adds. Where tiles stick out of the result, places and sizes are compared for each copy:
+    """Whether copies are issued between the multiply-adds. Where tiles stick out of the result, each copy compares places and sizes:
     not where that spilled, along both sides or beside many accumulators.
     """
     rows, columns = _sides(tile, problem.spec)
