@@ -7,7 +7,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 import pytest
 from generators.grouped_contractions import diagonal_text, grouped_text, routed_text
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from transforms.form_programs import kernel_of, lowered, problem_of
 
@@ -64,6 +64,8 @@ def test_groups_of_any_size_are_one_kernel(rows: tuple[int, ...], n: int, k: int
     st.sampled_from([("sim", "f32"), ("sim", "f16"), ("sm_90a", "f16"), ("gfx942", "f16"), ("gfx1201", "bf16")]),
     st.sampled_from(["auto", "always", "never"]),
 )
+@example([33, 33], (1, 1), ("sim", "f32"), "auto").via("tiles that end with a group, which begins within the array")
+@example([70, 70], (45, 40), ("sm_90a", "f32"), "auto").via("the same")
 def test_any_list(rows: list[int], extents: tuple[int, int], how: tuple[str, str], persistent: Persistence) -> None:
     """Schedules are proven where they are made."""
     (n, k), (target, dtype) = extents, how

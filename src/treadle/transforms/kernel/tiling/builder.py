@@ -82,8 +82,6 @@ class KernelBuilder(KernelScope):
         rank = self.nest.rank
         return compose(map_, identity(rank) if dims is None else dims, rank)
 
-    # views
-
     def _placement(self, pointer: BlockArgument, dims: Linears) -> Placement:
         """How the array of an argument or result lies where it is accessed at `dims`."""
         rows = (self.kernel.arg_strides, self.kernel.arg_shapes)
@@ -176,11 +174,13 @@ class KernelBuilder(KernelScope):
     def _offsets(self, place: Placement, axes: Sequence[int]) -> list[SSAValue]:
         """Where a tile begins in a view of the corners and `axes` (UNIT: at zero)."""
         found = [self.index.expression(corner.place) for corner in place.corners]
-        for axis in axes:
-            cut = self._cut(place, axis)
-            start = self.index.constant(0) if axis == UNIT else self.offset[axis]
-            found.append(start if cut is None else self.index.add(self.index.expression(cut.start), start))
+        found.extend(self._at(place, axis, self.index.constant(0) if axis == UNIT else self.offset[axis]) for axis in axes)
         return found
+
+    def _at(self, place: Placement, axis: int, element: SSAValue) -> SSAValue:
+        """Where an element of an axis, or of a block's part of it, is in the array."""
+        cut = self._cut(place, axis)
+        return element if cut is None else self.index.add(self.index.expression(cut.start), element)
 
     def gather(self, source: SSAValue, indices: Sequence[SSAValue]) -> SSAValue:
         """A tile of the elements of a tensor argument at index tiles of one shape, one a dimension of the argument."""
@@ -257,7 +257,8 @@ class KernelBuilder(KernelScope):
         whole = self.evaluator(frame).materialize(value, extents)
         stepped = [a if a in covered else UNIT for a in axes]
         view = self._view(self.outputs[number], array_ints(self.kernel.result_align)[number], place, stepped, frame)
-        view = ending(self.index, view, {len(place.corners) + at: self.stored_ends.get(a) for at, a in enumerate(stepped)})
+        ends = {len(place.corners) + at: self._at(place, a, self.stored_ends[a]) for at, a in enumerate(stepped) if a in self.stored_ends}
+        view = ending(self.index, view, ends)
         self.index.builder.insert(tile.StoreOp(whole, view, self._offsets(place, stepped), tile_dims))
 
     def _strides(self, rows: builtin.ArrayAttr[dispatch.Strings], number: int) -> list[Expr]:

@@ -18,11 +18,11 @@ def overlapping(index: IndexBuilder, place: SSAValue, extent: int, size: int) ->
     return index.insert(arith.MinSIOp(begin, last)), index.insert(arith.SelectOp(is_last, end, last))
 
 
-def ending(index: IndexBuilder, view: SSAValue, ends: Mapping[int, SSAValue | None]) -> SSAValue:
+def ending(index: IndexBuilder, view: SSAValue, ends: Mapping[int, SSAValue]) -> SSAValue:
     """A view that ends elsewhere along the dimensions that have an end here."""
-    if not any(ends.values()):
+    if not ends:
         return view
     whole = cast(tile.ViewOp, view.owner)
-    sizes = [ends.get(dim) or size for dim, size in enumerate(whole.size_values())]
+    sizes = [ends.get(dim, size) for dim, size in enumerate(whole.size_values())]
     offset, align = whole.offset.value.data, whole.align.value.data
     return index.insert(tile.ViewOp(whole.pointer, sizes, whole.stride_values(), offset=offset, align=align))
