@@ -11,6 +11,7 @@ from functools import lru_cache
 from treadle.machine.spec import TargetSpec
 from treadle.plan.contract_layouts import MICRO_TILE
 from treadle.plan.form_times import BOTH, with_memory
+from treadle.plan.part_merges import ELEMENTS_AT_ONCE
 from treadle.plan.pipeline_depth import DEEP
 from treadle.plan.small_m import limited
 from treadle.plan.tile_config import ContractionShape, ContractionTile, ContractionTypes, is_whole, most_threads
@@ -45,8 +46,10 @@ ROW_BYTES = 64
 """Of a step along k: more steps meet less often, and take more of shared memory."""
 BESIDE = 32
 """Registers of a thread beside accumulators and two k of operands."""
-RAGGED, RAGGED_STEP = 20, 8
-"""More for each side along which tiles stick out of the result, and where steps are not whole: what each copy has to compare."""
+RAGGED, RAGGED_STEP, OVERLAPPING = 20, 8, 12
+"""More for each side along which tiles stick out of the result, and where steps are not whole: what each copy has to compare; and where the
+last tiles begin earlier: where they begin, and what is stored.
+"""
 UNKNOWN = 14
 MATRIX = 16
 """More where only the runtime knows sizes, and where a matrix is read beside the operands, or other parts are."""
@@ -132,7 +135,16 @@ def registers(tile: ContractionTile, problem: MultiplyAdds) -> int:
     held = rows * columns * problem.shape.root_count + 2 * (rows + columns)
     wide = problem.spec.wide_integer_registers * (problem.types.accumulator == "i64")
     bounds = RAGGED * _sides_beyond(tile, problem) + RAGGED_STEP * (problem.parts or not is_whole(tile, problem.shape))
-    return problem.words * held + BESIDE + bounds + UNKNOWN * unknown + MATRIX * (problem.beside + problem.merges) + wide
+    bounds += OVERLAPPING * overlaps_ends(tile, problem)
+    loop = problem.words * held + BESIDE + bounds + UNKNOWN * unknown + MATRIX * (problem.beside + problem.merges) + wide
+    return max(loop, _merging_registers(tile, problem) if problem.merges else 0)
+
+
+def _merging_registers(tile: ContractionTile, problem: MultiplyAdds) -> int:
+    """What the last workgroup needs beside its accumulators that loads parts of a small tile together."""
+    rows, columns = _sides(tile, problem.spec)
+    together = ELEMENTS_AT_ONCE // tile.num_threads(problem.spec) if 2 * tile.m * tile.n <= ELEMENTS_AT_ONCE else 0
+    return problem.words * (rows * columns + together) + BESIDE
 
 
 def resident(tile: ContractionTile, problem: MultiplyAdds) -> int:
@@ -147,12 +159,11 @@ def resident(tile: ContractionTile, problem: MultiplyAdds) -> int:
 
 
 def spreads(tile: ContractionTile, problem: MultiplyAdds) -> bool:
-    """Whether copies are issued between the multiply-adds. Where tiles stick out of the result, each copy compares places and sizes:
-    not where that spilled, along both sides or beside many accumulators.
+    """Whether copies are issued between the multiply-adds: not where tiles stick out of the result, for those compare places and sizes for
+    each copy, which spilled.
     """
     rows, columns = _sides(tile, problem.spec)
-    held, beyond = rows * columns * problem.shape.root_count, _sides_beyond(tile, problem)
-    if held < SPREAD_ACCUMULATORS or beyond > 1 or (beyond and held >= 2 * SPREAD_ACCUMULATORS):
+    if _sides_beyond(tile, problem) or rows * columns * problem.shape.root_count < SPREAD_ACCUMULATORS:
         return False
     return problem.shape.extents[2] >= SPREAD_STEPS * tile.k
 
