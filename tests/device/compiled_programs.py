@@ -27,6 +27,7 @@ IN_TURNS = r'names = \["producer", "consumer0", "consumer1"\]'
 SPLIT_ROLES = r'names = \["producer", "splitter", "consumer"\]'
 DEFERRED = r"scf\.if .*\{\n(\s+(?!scf|\}).*\n)*?\s+tile\.copy_out"
 """A box that is stored in one of a loop's first steps."""
+BY_DESCRIPTOR, SHIFTED = r'path "bulk_tensor"', r"tile\.load .* shifted "
 IN_FLIGHT = r'sync\.wait "wgmma" pending 1 '
 SHARED_FETCH = "multicast array<i64: 0, 1>"
 TURN = r"tile\.await_turn .*\n(.*\n)*?.*tile\.pass_turn"
@@ -106,6 +107,11 @@ CASES: dict[str, Case] = {
         (BF16, r"tile\.local_store", PIPELINED),
         (ROLES_OR_BULK, "cp_async"),
     ),
+    "padded-rows": Case(_matmul(77, 203, 345), replace(PLAIN, row_padding="always"), (BF16, BY_DESCRIPTOR, SHIFTED), ("cp_async",)),
+    "padded-rows-of-one-type": Case(
+        _matmul(203, 203, 345, "f16"), replace(PLAIN, row_padding="always"), (BY_DESCRIPTOR, rf"{SHIFTED}(.*\n)*?.*{SHIFTED}.*\n.* edges ")
+    ),
+    "padded-rows-of-bytes": Case(_matmul(77, 203, 345, "i8"), replace(PLAIN, row_padding="always"), (BY_DESCRIPTOR, SHIFTED)),
     "f32": Case(_matmul(65, 77, 123, "f32"), PLAIN, (_instruction("fma"),), ("wgmma",)),
     "f16": Case(_matmul(128, 264, 1040, "f16"), PLAIN, (ROLE, _instruction("wgmma_m64k16_f32_f16_f16"))),
     "streaming": Case(_matmul(3, 1000, 1032, "f16"), PLAIN, ("#tile.form<streaming", r"tile\.reduce"), (r"tile\.contract",)),

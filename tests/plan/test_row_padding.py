@@ -41,6 +41,13 @@ def test_what_the_cache_keeps_takes_no_time_to_write() -> None:
     assert copy_seconds(kept, 1, SPEC) > copy_seconds(kept, 1, SPEC, overlaps=True)
 
 
+def test_operands_of_one_type_take_one_launch() -> None:
+    one, other, third = (OperandCopy(1000, 1000, kind) for kind in ("a", "a", "b"))
+    assert copying_seconds([one, other], SPEC) == copy_seconds(2000, 1, SPEC, overlaps=True)
+    assert copying_seconds([one, third], SPEC) == copy_seconds(2000, 2, SPEC, overlaps=True)
+    assert copying_seconds([OperandCopy(1000, 1000)] * 2, SPEC) == copy_seconds(2000, 2, SPEC, overlaps=True)
+
+
 def test_large_products_are_clearly_faster_with_copies() -> None:
     found = row_padding(problems(5000, 3000, 4001), copies(5000, 3000, 4001), SPEC, splits=True)
     assert found is not None and found.is_clear

@@ -99,6 +99,25 @@ def test_axis_tiles_are_powers_of_two_that_fit(sizes: list[int | None], unit: in
     assert warps == next_power_of_two(warps) and warps * spec.subgroup_size <= 256
 
 
+@pytest.mark.parametrize(
+    ("columns", "element_bytes", "expected"),
+    [
+        (4099, 2, (16, 256)),  # 4096 would leave every second tile with three elements
+        (4099, 4, (8, 256)),
+        (4099, 1, (16, 256)),
+        (4096, 2, (1, 4096)),
+        (1000, 2, (4, 1024)),
+        (1025, 2, (32, 128)),
+        (100, 2, (32, 128)),  # no shorter tile leaves less behind the end
+        (100_000, 2, (1, 4096)),
+    ],
+)
+def test_tiles_end_near_the_ends_of_rows(columns: int, element_bytes: int, expected: tuple[int, int]) -> None:
+    traffic = 5000 * columns * element_bytes
+    axes = (AxisShape(5000, False, 0, 0), AxisShape(columns, False, traffic, traffic))
+    assert pointwise_tile(axes, element_bytes, target_spec("sm_90a"))[0] == expected
+
+
 def test_a_transpose_tiles_both_unit_stride_axes_and_a_side_input_does_not() -> None:
     spec = target_spec("sm_90a")
     transposing = (AxisShape(1000, False, 4_000_000, 0), AxisShape(1000, False, 0, 4_000_000))

@@ -150,6 +150,11 @@ def _boxes(touched: Touched, numbers: dict[int, int]) -> Generator[None]:
         sizes = [max(h - lo, 0) for lo, h in zip(low, high, strict=True)]
         if 0 in sizes:
             return
+        if kind == "load" and window.edges:
+            along = max((d for d, n in extents.items() if n and view.strides[d] == 1), key=lambda d: extents[d])
+            ahead = (low[along] - offsets[along]) % window.vector
+            low[along] -= ahead
+            sizes[along] = -(-(sizes[along] + ahead) // window.vector) * window.vector  # groups across an end are read whole
         size, number = view.array.itemsize, numbers[id(view.array)]
         start = base(number) + size * (view.element_offset + sum(o * s for o, s in zip(low, view.strides, strict=True)))
         found = moments(start, sizes, [s * size for s in view.strides])

@@ -121,14 +121,21 @@ def jit(text: str, name: str, argument_types: Sequence[Any]) -> tuple[Any, objec
     return ctypes.CFUNCTYPE(None, *argument_types)(engine.get_function_address(name)), engine
 
 
-def run_kernel(kernel: KernelOp, arrays: Sequence[NDArray[np.generic]], symbols: Sequence[int] = (), lanes: int = 32) -> NDArray[np.uint8]:
-    """Execute a kernel on NumPy arrays, in place; returns what is left in shared memory."""
-    emitted = emit_kernel(kernel, HostHooks(lanes))
+def run_kernel(
+    kernel: KernelOp,
+    arrays: Sequence[NDArray[np.generic]],
+    symbols: Sequence[int] = (),
+    lanes: int = 32,
+    hooks: HostHooks | None = None,
+    least_shared: int = 1,
+) -> NDArray[np.uint8]:
+    """Execute a kernel on NumPy arrays, in place; returns what is left in shared memory, which has at least so many bytes."""
+    emitted = emit_kernel(kernel, hooks or HostHooks(lanes))
     types = [ctypes.c_void_p] * len(arrays) + [ctypes.c_int32] * (len(symbols) + 4) + [ctypes.c_void_p]
     function, engine = jit(emitted.llvm_text, emitted.symbol, types)
     env = dict(zip(kernel.symbol_names(), symbols, strict=True))
     grid = [expr.parse(g).evaluate(env) for g in emitted.grid]
-    shared = np.zeros(max(1, emitted.shared_bytes), np.uint8)
+    shared = np.zeros(max(least_shared, emitted.shared_bytes), np.uint8)
     for z, y, x in product(*(range(g) for g in reversed(grid))):
         for thread in range(emitted.block[0]):
             function(*(a.ctypes.data for a in arrays), *symbols, thread, x, y, z, shared.ctypes.data)

@@ -137,8 +137,9 @@ class LoadOp(IRDLOperation, HasEffects):
 
     Elements outside the view's sizes are `other` (default: zero of the type). `vector`: elements along the unit-stride dimension that
     may be accessed at once; the compiler guarantees that alignment, and that a group is wholly inside or wholly outside. With `edges` a
-    group may lie across an end of the view: as it is aligned, all of it may be read where one element is inside. `streaming`: nobody reads
-    these elements again, so that caches need not keep them.
+    group may lie across an end of the view: as it is aligned, all of it may be read where one element is inside. With `shifted` a group
+    begins at any element and may lie across an end: aligned pieces that have an element inside are read, and shifted into place.
+    `streaming`: nobody reads these elements again, so that caches need not keep them.
     """
 
     name = "tile.load"
@@ -148,11 +149,12 @@ class LoadOp(IRDLOperation, HasEffects):
     vector = prop_def(builtin.IntegerAttr)
     other = opt_prop_def(Attribute)
     edges = opt_prop_def(builtin.UnitAttr)
+    shifted = opt_prop_def(builtin.UnitAttr)
     streaming = opt_prop_def(builtin.UnitAttr)
     result = result_def(builtin.TensorType)
     assembly_format = (
-        "$view `[` $offsets `]` `dims` $dims `vector` $vector (`edges` $edges^)? (`streaming` $streaming^)? (`other` $other^)? attr-dict "
-        "`:` type($view) `->` type($result)"
+        "$view `[` $offsets `]` `dims` $dims `vector` $vector (`edges` $edges^)? (`shifted` $shifted^)? (`streaming` $streaming^)? "
+        "(`other` $other^)? attr-dict `:` type($view) `->` type($result)"
     )
 
     def __init__(
@@ -184,6 +186,8 @@ class LoadOp(IRDLOperation, HasEffects):
         verify_tile_dims(ints(self.dims), tile_type(self.result).get_shape(), rank)
         if memref_type(self.view).element_type != tile_type(self.result).element_type:
             raise VerifyException("tile.load: element types of view and tile differ")
+        if self.shifted is not None and self.edges is not None:
+            raise VerifyException("tile.load: groups that are shifted begin anywhere, those of edges are aligned")
         _verify_vector(self.vector)
 
     def effects(self) -> tuple[Effect, ...]:

@@ -68,6 +68,7 @@ SM_90A = TargetSpec(
         Queue("bulk_store", "copy_out", "elected", is_committed=True, is_ordered=False, tells_reads=True),
     ),
     overlapping_launches=True,
+    shifts_loads=True,
     named_barriers=15,
     max_cluster=8,
     # PTX ISA, setmaxnreg. Index arithmetic on sizes that only the runtime knows does not fit 40 registers.

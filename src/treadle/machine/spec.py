@@ -136,7 +136,7 @@ class TargetSpec:
     `sync.sched_fence` can name, with their bits in the instruction. `stage_fence`: of them, those that may cross the fences at the borders
     of a pipelined loop's stages; None where the machine's scheduler needs no fences. `pipelines_contractions`: loops that contract overlap
     their iterations where nobody asks otherwise. `buffer_flags`: the last word of descriptors by which loads give zero outside of an array;
-    0 where loads go by addresses alone.
+    0 where loads go by addresses alone. `shifts_loads`: wide loads of elements that begin anywhere are made of aligned ones.
     """
 
     name: str
@@ -172,6 +172,7 @@ class TargetSpec:
     buffer_flags: int = 0
     register_granule: int = 8
     vector_lanes: int = 32
+    shifts_loads: bool = False
 
     def __hash__(self) -> int:
         return self._hash

@@ -1,10 +1,15 @@
 """Tiles of kernels that compute each element for itself, and what an axis is to their choice and to that of reductions. No IR."""
 
 from math import prod
+from typing import Final
 
 from treadle.machine.spec import TargetSpec
 from treadle.plan.tile_config import next_power_of_two, usual_threads
 from treadle.records import dataclass
+
+MOST_BEHIND: Final = 1 / 4
+"""Of a row's length, what tiles may have behind its end, where they have nothing to do."""
+SECTOR_BYTES: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +43,7 @@ def pointwise_tile(axes: tuple[AxisShape, ...], element_bytes: int, spec: Target
         for i in (main, second):
             tile[i] = min(64, next_power_of_two(axes[i].size or 64))
     else:
-        tile[main] = min(elements, next_power_of_two(axes[main].size or elements))
+        tile[main] = _along(axes[main].size or elements, elements, element_bytes, spec)
         # Short rows: take several of them.
         for i in reversed(range(main)):
             room = elements // prod(tile)
@@ -47,6 +52,21 @@ def pointwise_tile(axes: tuple[AxisShape, ...], element_bytes: int, spec: Target
                 break
     threads = max(spec.subgroup_size, min(usual_threads(spec), prod(tile) // 4))
     return tuple(tile), max(1, threads // spec.subgroup_size)
+
+
+def _along(size: int, elements: int, element_bytes: int, spec: TargetSpec) -> int:
+    """How long a tile of at most so many elements is along rows of a size: shorter than it could be where that leaves much less of it
+    behind the rows' ends. Each piece of a row may take a sector more than its bytes.
+    """
+    longest, each = min(elements, next_power_of_two(size)), max(element_bytes, 2)
+
+    def covered(length: int) -> int:
+        return -(-size // length) * length
+
+    if covered(longest) <= (1 + MOST_BEHIND) * size:
+        return longest
+    lengths = [longest >> times for times in range(longest.bit_length()) if longest >> times >= min(longest, spec.line_bytes // each)]
+    return min(lengths, key=lambda length: covered(length) * (1 + SECTOR_BYTES / (length * each)))
 
 
 def halved(tile: tuple[int, ...], times: int) -> tuple[int, ...]:

@@ -27,10 +27,11 @@ Pitches = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class OperandCopy:
-    """Bytes that the copy of an operand reads and writes."""
+    """Bytes that the copy of an operand reads and writes. `type`: one kernel copies all operands of a type; empty: a kernel of its own."""
 
     read: int
     written: int
+    type: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +49,13 @@ class RowPadding:
 
 
 def copying_seconds(copies: Sequence[OperandCopy], spec: TargetSpec) -> float:
-    """Modelled time of the kernels that copy, one an operand. What the cache keeps until it is read takes no time to write: the model of
+    """Modelled time of the kernels that copy, one a type. What the cache keeps until it is read takes no time to write: the model of
     the contraction has it read of the memory.
     """
     written = sum(copy.written for copy in copies)
     written = 0 if written <= KEPT_SHARE * spec.product.l2_bytes else written
-    return copy_seconds(sum(copy.read for copy in copies) + written, len(copies), spec, overlaps=True)
+    kernels = {copy.type or str(number) for number, copy in enumerate(copies)}
+    return copy_seconds(sum(copy.read for copy in copies) + written, len(kernels), spec, overlaps=True)
 
 
 def row_padding(

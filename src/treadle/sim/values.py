@@ -128,7 +128,8 @@ def _view(op: tile.ViewOp) -> Function:
 
 def _load(op: tile.LoadOp) -> Function:
     shape, edges = tile.tile_type(op.result).get_shape(), op.edges is not None
-    window = Window(tile.ints(op.dims), shape, len(op.offsets), op.vector.value.data, edges=edges)
+    vector = 1 if op.shifted is not None else op.vector.value.data  # nothing is promised of what is shifted
+    window = Window(tile.ints(op.dims), shape, len(op.offsets), vector, edges=edges)
     other = 0 if op.other is None else attribute_value(op.other, storage_dtype)
 
     def run(view: View, *offsets: int) -> Array:

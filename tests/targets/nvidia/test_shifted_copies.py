@@ -9,7 +9,8 @@ from targets.host import TRIPLE, jit
 from treadle.codegen.llvm_text import I32, PTR, Builder, Module, Parameter, i32
 from treadle.layout.shared_layout import swizzled
 from treadle.targets.nvidia.cp_async import distribution
-from treadle.targets.nvidia.shifted_copies import cut, shifted
+from treadle.targets.nvidia.shifted_copies import cut
+from treadle.targets.simt.shifted_loads import shifted
 
 
 def moved(source: np.ndarray, first: int, taken: int) -> np.ndarray:

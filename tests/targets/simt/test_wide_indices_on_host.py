@@ -98,15 +98,18 @@ def test_one_axis(size: int, element: str, target: str) -> None:
 
 @pytest.mark.parametrize("size", EDGE)
 def test_workgroups_take_their_part(size: int) -> None:
-    """Without the tile program in between: workgroup w touches elements w * tile to (w + 1) * tile."""
+    """Without the tile program in between: workgroup w touches elements w * tile to (w + 1) * tile, and reads whole 16 bytes at the end."""
     (kernel,) = kernels_of(lowered(elementwise((size,), "i16", [(0,)], [None]), "sm_90a"))
     grid = expr.parse(kernel.grid_text()[0]).evaluate({})
     extent = -(-size // grid)
     extent = 1 << (extent - 1).bit_length()
     for number in {0, (1 << 31) // extent, (1 << 32) // extent, grid - 1} & set(range(grid)):
         first = number * extent
-        part = [min(extent, size - first)]
-        want = {("load", 0): moments(base(0) + 2 * first, part, [2]), ("store", 1): moments(base(1) + 2 * first, part, [2])}
+        part = min(extent, size - first)
+        want = {
+            ("load", 0): moments(base(0) + 2 * first, [-(-part // 8) * 8], [2]),
+            ("store", 1): moments(base(1) + 2 * first, [part], [2]),
+        }
         assert recorded(kernel, [], [(number, 0, 0)], 32) == want
 
 

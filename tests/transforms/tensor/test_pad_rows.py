@@ -75,6 +75,24 @@ def test_both_operands_come_by_descriptors(name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "pitches"), [("f16-nt-74x74x83", "88, 128"), ("bf16-nn-45x45x45", "48, 64"), ("i8-nt-66x66x83", "96, 96")]
+)
+def test_operands_of_one_type_are_copied_together(name: str, pitches: str) -> None:
+    text = asked(text_of(f"gemm-{name}"), f"array<i64: {pitches}>")
+    assert staged(text) == (2, [BY_DESCRIPTOR] * 2)
+    copy, product = kernels(text)
+    strides = [dispatch.text_lists(attr) for attr in (copy.result_strides, product.arg_strides)]
+    assert strides[0] == strides[1] == tuple((pitch, "1") for pitch in pitches.split(", "))
+
+
+def test_a_product_with_itself_copies_once() -> None:
+    f = Function("square")
+    x = f.argument("x", (45, 83), "f16")
+    text = f.text(f.cast(f.contract("mk,nk->mn", x, x), "f16"))
+    assert staged(asked(text, "array<i64: 128, 128>"))[0] == 2
+
+
+@pytest.mark.parametrize(
     ("name", "options"),
     [
         ("f32-nt-74x45x83", CompileOptions(f32_precision="tf32")),

@@ -15,6 +15,7 @@ from treadle.targets.nvidia.global_access import predicated_load
 from treadle.targets.nvidia.tf32 import rounded
 from treadle.targets.simt.context import KernelContext
 from treadle.targets.simt.hooks import Reading
+from treadle.targets.simt.shifted_loads import shifted
 
 GRANULE = 16
 MOST_LOADED = 64
@@ -92,16 +93,6 @@ class ShiftedCopies:
 def stands_among(op: Operation) -> bool:
     """Whether an operation may stand between copies whose loads are issued together."""
     return op.name == "tile.copy" or op.name.startswith("arith.") or op.name in _QUIET
-
-
-def shifted(b: Builder, words: Sequence[Value], first: Value) -> list[Value]:
-    """Four of eight words (i32), from byte `first` (i32, 0 to 15) on."""
-    found = list(words)
-    for step in (2, 1):
-        moves = b.icmp("ne", b.and_(first, i32(4 * step)), i32(0))
-        found = [b.select(moves, found[at + step], found[at]) for at in range(4 + step)]
-    bits = b.shl(b.and_(first, i32(3)), i32(3))
-    return [b.intrinsic("llvm.fshr.i32", I32, [found[at + 1], found[at], bits], pure=True) for at in range(4)]
 
 
 def cut(b: Builder, words: Sequence[Value], taken: Value) -> list[Value]:

@@ -55,9 +55,12 @@ class Access:
 
     def elements_inside(self, group: CoordinateGroup) -> list[Value]:
         """i1 for each element of a group that may lie across an end: it lies within the view."""
-        b, size = self.ctx.b, self.view.sizes[self.edge]
-        first = self.coordinate(self.edge, group.coordinates[self.dims.index(self.edge)])
-        return [b.icmp("ult", b.add(first, self.ctx.index_constant(i)), size) for i in range(self.plan.vector)]
+        return [self.element_inside(group, i) for i in range(self.plan.vector)]
+
+    def element_inside(self, group: CoordinateGroup, number: int) -> Value:
+        """The same for one of them."""
+        b, first = self.ctx.b, self.coordinate(self.edge, group.coordinates[self.dims.index(self.edge)])
+        return b.icmp("ult", b.add(first, self.ctx.index_constant(number)), self.view.sizes[self.edge])
 
     def address(self, group: CoordinateGroup) -> Value:
         """Where the group starts."""

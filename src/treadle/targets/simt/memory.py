@@ -10,7 +10,8 @@ each thread holds an address while other loops run.
 from collections.abc import Sequence
 
 from treadle.analysis.index_forms import lies_within
-from treadle.codegen.llvm_text import I64, TRUE, Value, i64, vector, zero
+from treadle.analysis.outside_elements import outside_matters
+from treadle.codegen.llvm_text import I1, I8, I64, TRUE, Value, i64, vector, vector_shape, zero
 from treadle.dialects.tile import LoadOp, StoreOp, ViewOp, ints, memref_type, tile_type, view_strides
 from treadle.errors import InternalError
 from treadle.ir.core import Operation, SSAValue
@@ -22,6 +23,7 @@ from treadle.targets.simt.constants import attribute_constant
 from treadle.targets.simt.context import Gathered, KernelContext, View
 from treadle.targets.simt.folded_addresses import FoldedAccess
 from treadle.targets.simt.hooks import Reading
+from treadle.targets.simt.shifted_loads import begin_load, group_of
 from treadle.targets.simt.small_floats import is_taken_apart_late
 from treadle.targets.simt.threads import holds_first_copy, thread_coordinates
 from treadle.targets.simt.types import WORD_BYTES, element_bytes, in_words, memory_type
@@ -102,16 +104,15 @@ def _reading(view: View, op: LoadOp) -> Reading:
 
 def emit_load(ctx: KernelContext, op: LoadOp) -> None:
     """All loads of a tile; registers that are copies of others are loaded once."""
+    if op.shifted is not None and _load_shifted(ctx, op):
+        return
     b, view, layout = ctx.b, ctx.view(op.view), ctx.layout(op.result)
-    access = global_accesses(ctx, op, view, list(op.offsets), ints(op.dims), layout, op.vector.value.data, edges=op.edges is not None)
+    widest = op.vector.value.data if op.shifted is None else 1
+    access = global_accesses(ctx, op, view, list(op.offsets), ints(op.dims), layout, widest, edges=op.edges is not None)
     count = access.plan.vector
     kind = _group_type(view, count)
     is_bool = tile_type(op.result).element_type == builtin.i1
-    other = zero(kind)
-    if op.other is not None:
-        scalar = attribute_constant(op.other)
-        scalar = b.zext(scalar, memory_type(view.element)) if is_bool else scalar
-        other = Value(kind, f"splat ({scalar.typed})") if count > 1 else scalar
+    other = _other(ctx, op, kind)
     align = element_bytes(view.element) * count
     bounded = view.read_only and other.text == zero(kind).text and is_of_loop(op) and access.edge < 0
     is_ahead = access.edge < 0 and count % WORD_BYTES == 0 and ctx.hooks.widens_late and is_loaded_ahead(op)
@@ -139,15 +140,55 @@ def emit_load(ctx: KernelContext, op: LoadOp) -> None:
         ctx.bind(op.result, Gathered(tuple(loaded.values()), kind, () if order == tuple(range(count * len(loaded))) else order))
         return
     taken = {coordinates: ctx.unpack(value) for coordinates, value in loaded.items()}
-    if access.edge >= 0:
-        outside = ctx.unpack(other)
+    if access.edge >= 0 and outside_matters(op):
         for group in access.plan.groups:
-            inside, held = access.elements_inside(group), taken[group.coordinates]
-            taken[group.coordinates] = [b.select(*each) for each in zip(inside, held, outside, strict=True)]
+            taken[group.coordinates] = _cut(ctx, access, group, taken[group.coordinates], ctx.unpack(other))
     for group in access.plan.groups:
         for register, value in zip(group.registers, taken[group.coordinates], strict=True):
             registers[register] = b.trunc(value, "i1") if is_bool else value
     ctx.bind(op.result, _complete(registers))
+
+
+def _other(ctx: KernelContext, op: LoadOp, kind: str) -> Value:
+    """What a load has outside of the view, as a value of a type."""
+    if op.other is None:
+        return zero(kind)
+    scalar = attribute_constant(op.other)
+    scalar = ctx.b.zext(scalar, I8) if scalar.type == I1 else scalar  # a byte in memory
+    return Value(kind, f"splat ({scalar.typed})") if vector_shape(kind) else scalar
+
+
+def _cut(
+    ctx: KernelContext, access: Access, group: CoordinateGroup, values: Sequence[Value], other: Sequence[Value], some: Value = TRUE
+) -> list[Value]:
+    """The elements of a group with `other` outside of the view; `some`: the group has elements inside."""
+    inside = access.elements_inside(group) if access.edge >= 0 else [TRUE] * len(values)
+    return [ctx.b.select(ctx.b.and_(some, each), *pair) for each, *pair in zip(inside, values, other, strict=True)]
+
+
+def _load_shifted(ctx: KernelContext, op: LoadOp) -> bool:
+    """Load groups that begin at any element; False where the machine or the layout has none of whole words."""
+    view, layout = ctx.view(op.view), ctx.layout(op.result)
+    element = memory_type(view.element)
+    is_wide = view.op.folding is None and tile_type(op.result).element_type != builtin.i1
+    if not (ctx.hooks.spec.shifts_loads and is_wide):
+        return False
+    access = global_accesses(ctx, op, view, list(op.offsets), ints(op.dims), layout, op.vector.value.data, edges=True)
+    count = access.plan.vector
+    if count == 1 or count * element_bytes(view.element) % WORD_BYTES:
+        return False
+    other, matters = _other(ctx, op, vector(count, element)), outside_matters(op)
+    found = {group.coordinates: group_of(access, group) for group in access.plan.groups}
+    shifts = {coordinates: begin_load(access, group, _reading(view, op)) for coordinates, group in found.items()}
+    registers: list[Value | None] = [None] * layout.num_registers
+    for group in access.plan.groups:
+        values = ctx.unpack(shifts[group.coordinates]())
+        if matters:
+            values = _cut(ctx, access, group, values, ctx.unpack(other), found[group.coordinates].has_some)
+        for register, value in zip(group.registers, values, strict=True):
+            registers[register] = value
+    ctx.bind(op.result, _complete(registers))
+    return True
 
 
 def is_of_loop(op: LoadOp) -> bool:
@@ -199,11 +240,11 @@ def emit_store(ctx: KernelContext, op: StoreOp) -> None:
 
 def _store_ends(ctx: KernelContext, access: Access, group: CoordinateGroup, elements: Sequence[Value], condition: Value) -> Value:
     """Store the elements inside of a group that lies across an end; the condition for one that lies inside."""
-    b, inside, whole = ctx.b, access.elements_inside(group), condition
-    for each in inside:
-        whole = b.and_(whole, each)
+    b, ends = ctx.b, (access.element_inside(group, 0), access.element_inside(group, len(elements) - 1))
+    whole = b.and_(condition, b.and_(*ends))  # what is between two elements inside is inside
     address, kind = access.address(group), memory_type(access.view.element)
     with b.when(b.and_(condition, b.xor(whole, TRUE))):
-        for at, (element, is_inside) in enumerate(zip(elements, inside, strict=True)):
+        # Few threads come here: what they compare is not compared ahead, where it would take registers.
+        for at, (element, is_inside) in enumerate(zip(elements, access.elements_inside(group), strict=True)):
             ctx.hooks.store_global(b, b.gep(address, i64(at), kind, flags=""), element, element_bytes(access.view.element), is_inside)
     return whole

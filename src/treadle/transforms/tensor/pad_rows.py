@@ -2,11 +2,13 @@
 
 Level: tensor, after set-row-padding. Reads: `treadle.padded_rows` of contractions. Writes: for each operand that is to be copied a generic
 that copies it, an insertion of that into an array of longer rows, and the slice that has the operand's own extents, which the contraction
-reads: nothing behind the rows is read or needs a value. Contractions that read one tensor share its copy.
+reads: nothing behind the rows is read or needs a value. Two operands of one type are copied by one generic. Contractions that read one
+tensor share its copy.
 Leaves alone: what is not marked, and operands whose number is 0. Refuses with TR309 what is no contraction of two tensors, rows that are
 shorter than the operand's, and what `analysis/padded_rows.py` refuses.
 """
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from treadle import errors
@@ -15,30 +17,34 @@ from treadle.analysis.indexing import view_of
 from treadle.analysis.operation_marks import ORIGIN, PADDED_ROWS, origin_of
 from treadle.analysis.padded_rows import OperandPitch, operand_pitches
 from treadle.errors import TreadleError
-from treadle.ir.core import Attribute, Operation, SSAValue
+from treadle.ir.core import DYNAMIC_INDEX, Attribute, Operation, SSAValue
 from treadle.ir.dialects import builtin, func
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.ir.tensors import TensorEmitter, tensor_type
 from treadle.records import dataclass
 from treadle.transforms.tensor.function_pass import FunctionPass
-from treadle.transforms.tensor.generics import build_generic, clone_body, copy_body, elementwise, generics, replace
+from treadle.transforms.tensor.generics import build_generic, clone_body, elementwise, generics, replace, scalar_body
 
 NAME = "pad-rows"
 COPY = "padded_rows"
 """The origin of the kernels that copy."""
 
 
-def with_pitch(value: SSAValue, pitch: int, anchor: Operation) -> SSAValue:
-    """A copy of a tensor, in front of `anchor`, whose rows are so many elements apart."""
-    emit, element = TensorEmitter(anchor), tensor_type(value).element_type
-    sizes = emit.sizes(value)
-    made = elementwise([value], [emit.empty_like(value)], copy_body(element), anchor)
+def with_pitches(copied: Sequence[tuple[SSAValue, int]], anchor: Operation) -> list[SSAValue]:
+    """Copies of tensors of one type by one kernel, in front of `anchor`, whose rows are so many elements apart."""
+    emit, values = TensorEmitter(anchor), [value for value, _ in copied]
+    sizes, type_ = emit.sizes(values[0]), tensor_type(values[0])
+    body = scalar_body([type_.element_type] * (2 * len(values)), lambda _, arguments: arguments[: len(values)])
+    made = elementwise(values, [emit.empty_like(value) for value in values], body, anchor)
     made.attributes.clear()
     made.attributes[ORIGIN] = builtin.StringAttr(COPY)
     emit.put(made)
-    whole = emit.insert_slice(made.results[0], emit.empty([*sizes[:-1], pitch], element), [0] * len(sizes), sizes)
-    return emit.extract_slice(whole, sizes, shape=tensor_type(value).get_shape())
+    found: list[SSAValue] = []
+    for result, (_, pitch) in zip(made.results, copied, strict=True):
+        whole = emit.insert_slice(result, emit.empty([*sizes[:-1], pitch], type_.element_type), [0] * len(sizes), sizes)
+        found.append(emit.extract_slice(whole, sizes, shape=type_.get_shape()))
+    return found
 
 
 def _asked(op: Operation, mark: Attribute, *, is_in_block: bool) -> list[tuple[OperandPitch, int]]:
@@ -61,6 +67,15 @@ def _asked(op: Operation, mark: Attribute, *, is_in_block: bool) -> list[tuple[O
     return found
 
 
+def _of_one_type(copied: Sequence[tuple[SSAValue, int]]) -> list[list[tuple[SSAValue, int]]]:
+    """What one kernel copies: tensors of one type, of sizes that are known."""
+    found: dict[Attribute | SSAValue, list[tuple[SSAValue, int]]] = {}
+    for value, pitch in copied:
+        is_known = DYNAMIC_INDEX not in tensor_type(value).get_shape()
+        found.setdefault(value.type if is_known else value, []).append((value, pitch))
+    return list(found.values())
+
+
 @register_pass
 @dataclass(frozen=True)
 class PadRowsPass(FunctionPass):
@@ -78,8 +93,10 @@ class PadRowsPass(FunctionPass):
                 continue
             view = view_of(op)
             inputs = list(view.inputs)
+            missing = dict.fromkeys((operand.value, pitch) for operand, pitch in asked if (operand.value, pitch) not in made)
+            for together in _of_one_type(list(missing)):
+                made.update(zip(together, with_pitches(together, op), strict=True))
             for operand, pitch in asked:
-                key = (operand.value, pitch)
-                made[key] = inputs[operand.number] = made.get(key) or with_pitch(operand.value, pitch, op)
+                inputs[operand.number] = made[operand.value, pitch]
             maps = (*view.input_maps, *view.output_maps)
             replace(op, build_generic(inputs, view.outputs, maps, view.iterators, clone_body(view), op))

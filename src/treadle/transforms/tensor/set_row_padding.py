@@ -47,7 +47,7 @@ def _copy(operand: OperandPitch, pitch: int) -> OperandCopy:
     """What a copy moves: nothing behind the rows."""
     type_ = tensor_type(operand.value)
     moved = prod(type_.get_shape()) * element_bytes(type_.element_type)
-    return OperandCopy(moved, moved if pitch else 0)
+    return OperandCopy(moved, moved if pitch else 0, str(type_))
 
 
 def _text(pitches: Sequence[int]) -> str:

@@ -39,6 +39,10 @@ class Config(FormConfig):
         return self.line
 
     @property
+    def crosses_ends(self) -> bool:
+        return self.form == NAME  # reductions and rows need zeros where a row has no elements
+
+    @property
     def num_warps(self) -> int:
         return self.warps
 

@@ -54,6 +54,11 @@ class FormConfig:
         return 0
 
     @property
+    def crosses_ends(self) -> bool:
+        """Whether accesses may be wide where rows begin and end anywhere, in groups that lie across ends or are shifted into place."""
+        return False
+
+    @property
     def rows_together(self) -> int:
         """Rows of tiles that are walked together."""
         return 1
