@@ -95,7 +95,7 @@ class CompileOptions(ContractionOverrides):
     `issue_turns`: "always": two groups of warps that compute rows of one attention issue their matrix instructions in turn, where they can
     be told apart; "off": they run as they come, which was as fast or faster wherever it was measured.
     `overlap_launches`: kernels of one program start while the one before them ends, where the machine can (sm_90a): "always", "never",
-    "auto": reductions of what the launch ahead of them has computed, as those that merge parts, and contractions of copies.
+    "auto": reductions of what the launch ahead of them has computed, as those that merge parts.
 
     `tuned`: where all of these choices are the compiler's, use those that `treadle tune` measured for the same program and numerics on the
     product that is in this machine.

@@ -101,13 +101,8 @@ def test_a_merge_and_its_parts_overlap_unasked() -> None:
     assert lowered(3, options=CompileOptions()).stages["schedule"].count("overlaps") == 0
 
 
-def test_contractions_and_what_they_have_copied_overlap_unasked() -> None:
-    """Both kernels that copy operands, and the one that reads the copies; a copy that nothing of the kind reads stays alone."""
+def test_contractions_of_copies_overlap_where_that_is_asked_for() -> None:
+    """Unasked they do not: on a GPU that took 0.91 to 1.25 of the time, by shape."""
     name, asked = "gemm-bf16-nt-200x100x301", CompileOptions(row_padding="always")
-    assert product(name, asked).count("overlaps") == 3
-    assert product(name, replace(asked, overlap_launches="never")).count("overlaps") == 0
-    f = Function("apart")
-    x, w = f.argument("x", (200, 304), "bf16"), f.argument("w", (100, 304), "bf16")
-    turned = f.elementwise("mk->km", [x], ["bf16"], lambda body, taken: [taken[0]])
-    apart = f.text(*turned, f.cast(f.contract("mk,nk->mn", x, w), "bf16"))
-    assert lower(Source(apart, "apart.mlir"), "sm_90a", CompileOptions(), None, texts=True).stages["schedule"].count("overlaps") == 0
+    assert product(name, asked).count("overlaps") == 0
+    assert product(name, replace(asked, overlap_launches="always")).count("overlaps") >= 2

@@ -1,9 +1,9 @@
 """overlap-launches: kernels of one program that start while the one before them ends.
 
 Level: schedule. Reads: the program's launches; whether the machine's launches can overlap. Writes: `overlaps` on kernels: on every one
-where that is asked for, else on a reduction of what the launch ahead of it has computed, such as the one that merges parts, on a
-contraction of what the launches ahead of it have copied, such as operands with longer rows, and on the kernels of those launches, which let
-it in. Leaves alone: programs of one launch, and machines that start a kernel only when the one before it has ended.
+where that is asked for, else on a reduction of what the launch ahead of it has computed, such as the one that merges parts, and on the
+kernel of that launch, which lets it in. Leaves alone: programs of one launch, and machines that start a kernel only when the one before
+it has ended.
 
 Such a kernel waits, in every thread and before its body, until the launches before it are complete and what they wrote is visible. It
 follows that whoever waits for it has waited for all before it, so that no access needs to be looked at; one that does not wait is not
@@ -14,16 +14,14 @@ Nothing else changes, so the proof of the kernel holds.
 from itertools import pairwise
 
 from treadle import remarks
-from treadle.dialects import dispatch, tile
+from treadle.dialects import dispatch
 from treadle.ir.builtin import UnitAttr
-from treadle.ir.core import SSAValue
 from treadle.ir.dialects import builtin
 from treadle.ir.locations import location_of
 from treadle.ir.passes import Context, Pass, register_pass
 from treadle.machine import target_spec
 from treadle.records import dataclass
-from treadle.transforms.kernel.forms import elementwise, reduction
-from treadle.transforms.kernel.forms.contraction import ContractionConfig
+from treadle.transforms.kernel.forms import reduction
 from treadle.transforms.kernel.forms.registry import config_of
 from treadle.transforms.kernel.kernel_ir import kernels
 
@@ -42,39 +40,6 @@ def _reductions_of_results(module: builtin.ModuleOp) -> set[str]:
     return found
 
 
-def _memory(value: SSAValue) -> SSAValue:
-    """The array that a buffer is, or is a view of."""
-    while isinstance(owner := value.owner, dispatch.ViewOp):
-        value = owner.operands[0]
-    return value
-
-
-def _copying(module: builtin.ModuleOp) -> set[str]:
-    """The kernels that store nothing but what they load."""
-    found: set[str] = set()
-    for kernel in kernels(module):
-        stores = [op for op in kernel.walk() if isinstance(op, tile.StoreOp)]
-        if stores and isinstance(config_of(kernel), elementwise.Config) and all(isinstance(op.value.owner, tile.LoadOp) for op in stores):
-            found.add(kernel.sym_name.data)
-    return found
-
-
-def _contractions_of_copies(module: builtin.ModuleOp) -> set[str]:
-    """The kernels of launches that contract what launches ahead of them, one after the other, have copied, and of these."""
-    forms, copying = {kernel.sym_name.data: config_of(kernel) for kernel in kernels(module)}, _copying(module)
-    found: set[str] = set()
-    ahead: list[dispatch.LaunchOp] = []
-    for op in module.walk():
-        if not isinstance(op, dispatch.LaunchOp):
-            continue
-        name, read = op.kernel.root_reference.data, {_memory(value) for value in op.inputs}
-        copies = {launch.kernel.root_reference.data for launch in ahead if not read.isdisjoint(map(_memory, launch.outputs))}
-        if copies and isinstance(forms.get(name), ContractionConfig):
-            found |= {name, *copies}
-        ahead = [*ahead, op] if name in copying else []
-    return found
-
-
 @register_pass
 @dataclass(frozen=True)
 class OverlapLaunchesPass(Pass):
@@ -85,7 +50,7 @@ class OverlapLaunchesPass(Pass):
 
     def apply(self, ctx: Context, module: builtin.ModuleOp) -> None:
         launches = sum(isinstance(op, dispatch.LaunchOp) for op in module.walk())
-        marked = None if self.is_asked else _reductions_of_results(module) | _contractions_of_copies(module)
+        marked = None if self.is_asked else _reductions_of_results(module)
         for kernel in kernels(module) if launches > 1 else ():
             name = kernel.sym_name.data
             if (marked is None or name in marked) and target_spec(kernel.target.data).overlapping_launches:
