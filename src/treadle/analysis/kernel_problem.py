@@ -307,7 +307,9 @@ class KernelProblem:
         if self.kind.scales or self.f32_parts:
             return "products have scales, or are those of parts of f32"
         side = small_side(self.nest, self.kind, self.axes, self.sizes, self.types, self.spec)
-        return side if isinstance(side, str) else replace(side, shape=replace(side.shape, takes_turns=self.may_take_turns))
+        if isinstance(side, str):
+            return side
+        return replace(side, shape=replace(side.shape, takes_turns=self.may_take_turns, merges=self.merges_parts))
 
     @cached_property
     def memory_bytes(self) -> int:

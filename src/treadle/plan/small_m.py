@@ -26,6 +26,8 @@ MOST_ROWS = 64
 MOST_STREAMED_ROWS = 8
 SLACK: Final = 1e-9
 """Of modelled times, by which a bound that is computed another way may be beyond them."""
+MERGING_REGISTERS = 16
+"""Of a thread, more where the workgroups of a tile merge its parts: where they are, and who is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,8 @@ class SmallShape:
     operand's unit-stride axis is k; `vector`: its elements that may be loaded at once; `batch`: independent contractions; `roots`:
     contractions of one kernel that share the small operand. `small_along_k`: the small operand's unit-stride axis is k, too.
     `pitch_bytes`: what rows of the large and of the small operand are apart by multiples of, powers of two up to a cache line's bytes.
-    `result_bytes`: of an element of the results together, 0 where none is written; `takes_turns`: a workgroup may compute several tiles.
+    `result_bytes`: of an element of the results together, 0 where none is written; `takes_turns`: a workgroup may compute several tiles;
+    `merges`: the workgroups of a tile merge its parts.
     """
 
     few: int
@@ -53,6 +56,7 @@ class SmallShape:
     pitch_bytes: tuple[int, int] = (128, 128)
     result_bytes: int = 4
     takes_turns: bool = True
+    merges: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +175,7 @@ def stream_registers(tile: StreamTile, shape: SmallShape, spec: TargetSpec) -> i
     large = shape.roots * tile.ahead * elements * (shape.large_bytes + widened)
     rates = spec.rates.streaming
     found = (accumulators + large + small * (tile.ahead * shape.small_bytes + widened)) // 4 + rates.fixed_registers
+    found += MERGING_REGISTERS * shape.merges
     return found + rates.crowded_more if found > rates.crowded_registers else found
 
 

@@ -1,0 +1,31 @@
+"""Products in the vector units of random sizes keep their registers: the first choice is compiled, and nothing is spilled."""
+
+import json
+import random
+
+import pytest
+
+import treadle
+from treadle.bench.calibration import workload_of
+
+LAYOUTS = ("nn", "nt", "tn", "tt")
+KNOWN = (
+    "gemm-f32-tt-1775x8x3024",  # streamed, whose workgroups merge parts: 96 bytes
+    "gemm-f32-nt-346x471x128",  # tiles that begin earlier, many to a unit: 4 bytes
+    "gemm-f32-nt-2230x117x846",  # tiles that stick out along one side: 4 bytes
+    "gemm-f32-nt-11x1047x2746",  # small tiles whose last workgroup loads parts together: 44 bytes
+)
+
+
+def drawn(seed: int) -> str:
+    rng = random.Random(seed)
+    m, n, k = (int(2 ** rng.uniform(0, 13)) for _ in range(3))
+    return f"gemm-f32-{rng.choice(LAYOUTS)}-{m}x{n}x{k}"
+
+
+@pytest.mark.parametrize("name", [*KNOWN, *map(drawn, range(12))])
+def test_nothing_is_spilled(name: str) -> None:
+    program = treadle.compile(workload_of(name).text, target="sm_90a")
+    manifest = json.loads(program.files["manifest.json"])
+    assert all(kernel["facts"]["spill_bytes"] == 0 for kernel in manifest["kernels"])
+    assert not [remark.text for remark in program.remarks if "is rejected" in remark.text]
