@@ -62,11 +62,13 @@ COPY_INSTRUCTIONS, TURNED_CLOCKS = 7, 4.8
 a sector each, and where they go.
 """
 FEW_ACCUMULATORS, BANKS = 64, 0.07
-"""Accumulators of a thread beyond which multiply-adds wait for banks of the register file, and for how much of their time."""
+"""Accumulators of a thread beyond which multiply-adds take longer, and by how much of their time: by the fit; profiles of such tiles show
+stalls of dispatch, as conflicts of the register file's banks make.
+"""
 PACE = 0.7
 """Of the clocks that all these come to.
 
-These constants are fitted to 12 tilings each of 44 random shapes and of 4096^3 (nt and nn), and to 138 products in parts (seeds 1 and 2,
+These constants are fitted to 12 tilings each of 56 random shapes and of 4096^3 (nt and nn), and to 138 products in parts (seeds 1 and 2,
 H200): the tile that comes first took 1.023 times as long as the fastest, at the geometric mean, and times were off by 9 % (standard
 deviation).
 """
@@ -79,7 +81,8 @@ SPREAD_ACCUMULATORS, SPREAD_STEPS = 64, 8
 @dataclass(frozen=True, slots=True)
 class MultiplyAdds:
     """What the tile is chosen for. `along_k`: A, and B, lie along k in memory, and are turned on their way. `beside`: a matrix is read
-    besides the operands. `parts`: the kernel has parts of a longer reduction, and `merges` them.
+    besides the operands. `parts`: the kernel has parts of a longer reduction, and `merges` them. `in_groups`: rows or columns belong to
+    groups of different sizes, each with tiles of its own.
     """
 
     types: ContractionTypes
@@ -89,6 +92,7 @@ class MultiplyAdds:
     beside: bool = False
     parts: bool = False
     merges: bool = False
+    in_groups: bool = False
 
     @property
     def words(self) -> int:
@@ -111,13 +115,15 @@ def _sides(tile: ContractionTile, spec: TargetSpec) -> tuple[int, int]:
 
 
 def _sides_beyond(tile: ContractionTile, problem: MultiplyAdds) -> int:
-    """Along how many of m and n tiles stick out of the result."""
+    """Along how many of m and n tiles stick out of the result, or of a group."""
     sides = ((problem.shape.m, tile.m), (problem.shape.n, tile.n))
+    if problem.in_groups:
+        return len(sides)
     return sum(size is None or (bool(size % extent) and not _may_overlap(size, extent, problem)) for size, extent in sides)
 
 
 def _may_overlap(size: int, extent: int, problem: MultiplyAdds) -> bool:
-    return size >= extent and not problem.merges and not problem.beside
+    return size >= extent and not (problem.merges or problem.beside or problem.in_groups)
 
 
 def overlaps_ends(tile: ContractionTile, problem: MultiplyAdds) -> bool:

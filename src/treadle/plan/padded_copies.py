@@ -9,10 +9,7 @@ def whole_pieces(elements: int, element_bytes: int, piece_bytes: int) -> int:
     return -(-elements // step) * step
 
 
-def copy_seconds(moved: float, copies: int, spec: TargetSpec, *, overlaps: bool = False) -> float:
-    """Modelled time of so many kernels that copy, and read and write so many bytes of memory together. `overlaps`: each begins while the
-    one ahead of it ends, where the machine can have that.
-    """
+def copy_seconds(moved: float, copies: int, spec: TargetSpec) -> float:
+    """Modelled time of so many kernels that copy, one after the other, and read and write so many bytes of memory together."""
     rates = spec.rates.general
-    launch = rates.overlapped_seconds if overlaps and spec.overlapping_launches else rates.launch_seconds
-    return moved / (spec.memory_gbps * 1e9 * rates.efficiency) + copies * launch
+    return moved / (spec.memory_gbps * 1e9 * rates.efficiency) + copies * rates.launch_seconds

@@ -55,7 +55,7 @@ def copying_seconds(copies: Sequence[OperandCopy], spec: TargetSpec) -> float:
     written = sum(copy.written for copy in copies)
     written = 0 if written <= KEPT_SHARE * spec.product.l2_bytes else written
     kernels = {copy.type or str(number) for number, copy in enumerate(copies)}
-    return copy_seconds(sum(copy.read for copy in copies) + written, len(kernels), spec, overlaps=True)
+    return copy_seconds(sum(copy.read for copy in copies) + written, len(kernels), spec)
 
 
 def row_padding(

@@ -70,8 +70,9 @@ def multiply_adds(problem: KernelProblem) -> MultiplyAdds:
     """What tiles of multiply-adds are chosen for."""
     beside = any(reads_whole_tile(problem.nest, access) for access in problem.nest.accesses)
     a, b = problem.operands
-    parts = bool(problem.nest.kernel.blocks)
-    return MultiplyAdds(problem.types, problem.shape, problem.spec, (a.along_k, b.along_k), beside, parts, problem.merges_parts)
+    parts, along = bool(problem.nest.kernel.blocks), (a.along_k, b.along_k)
+    in_groups = any(axis >= 0 and problem.nest.axes[axis].reach is not None for axis in problem.axes[:2])
+    return MultiplyAdds(problem.types, problem.shape, problem.spec, along, beside, parts, problem.merges_parts, in_groups)
 
 
 def tiles(problem: KernelProblem) -> Iterator[tuple[ContractionTile, ContractionTypes]]:
