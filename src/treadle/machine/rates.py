@@ -8,12 +8,12 @@ class RoleRates(Record):
 
     Copies of a step. `row_clocks`: a box's row in a unit's copy engine, `stage_clocks`: a slot beside its rows. `cache_row_clocks`: the
     same row out of the cache that all units share, when all ask; `own_share`: the part of it that each unit's request takes, beside the
-    part of the rows that pairs of units fetch. `cut_request_factor`, `cut_sector_factor`: how much longer a row takes
-    that begins inside what is asked of the cache at once, at a sector or inside one. `beyond_clocks`: a row beyond an array's end, which
-    all units' copies have in turn. `copied_row_clocks`: of the producer's threads, a row that they copy, in pieces of any width;
-    `copied_cache_clocks`: the same out of the cache that all units share, when all ask; `held_clocks`: the wait for pieces that go through
-    registers; `held_factor`: how many times as much such rows ask of the cache; `rounded_factor`: the same of a row that
-    is rounded on its way. `fill_clocks`: before a kernel's first step, for
+    part of the rows that pairs of units fetch. `cut_line_factor`: how much longer a row takes that begins inside a line of the cache;
+    `cut_request_factor`, `cut_sector_factor`: and inside what is asked of it at once, at a sector or inside one. `beyond_clocks`: a row
+    beyond an array's end, which all units' copies have in turn, beside what they ask of the cache. `copied_row_clocks`: of the producer's
+    threads, a row that they copy, in pieces of any width; `copied_cache_clocks`: the same out of the cache that all units share, when all
+    ask; `held_clocks`: the wait for pieces that go through registers; `held_factor`: how many times as long such rows take, which are
+    shifted into place; `rounded_factor`: beside that, those that are rounded on their way. `fill_clocks`: before a kernel's first step, for
     each byte of a stage of the ring. `start_clocks`: from a workgroup's end to the next one's first step, where workgroups take one tile
     each. `together_clocks`: of a step of workgroups that fill each other's slots; `clustered_clocks`: of a kernel that has such.
     `ring_clocks`: from a slot's release until what is copied into it is there, beside its rows; `held_ring_clocks`: the same where threads
@@ -45,6 +45,7 @@ class RoleRates(Record):
     stage_clocks: float
     cache_row_clocks: float
     own_share: float
+    cut_line_factor: float
     cut_request_factor: float
     cut_sector_factor: float
     beyond_clocks: float

@@ -1,9 +1,11 @@
-"""What rows of copies ask of the cache that all units share: rows that begin inside a request are two of them. No IR."""
+"""What rows of copies ask of the cache that all units share, more where they begin inside a line, a request or a sector. No IR."""
 
 from math import gcd
 
 from treadle.machine.rates import RoleRates
 
+LINE_BYTES = 128
+"""Of a cache line."""
 REQUEST_BYTES = 64
 """What copies ask the cache for at once: two of them for a row that begins at one, more for others."""
 SECTOR_BYTES = 32
@@ -11,6 +13,11 @@ SECTOR_BYTES = 32
 
 
 def request_factor(apart_bytes: int, rates: RoleRates) -> float:
-    """How many times as long rows take that begin anywhere at multiples of so many bytes as rows that are whole requests."""
-    crossing = 1 - gcd(apart_bytes, REQUEST_BYTES) / REQUEST_BYTES
-    return 1 + crossing * (rates.cut_sector_factor if apart_bytes % SECTOR_BYTES else rates.cut_request_factor)
+    """How many times as long rows of a line's length take that begin at multiples of so many bytes as whole lines do."""
+
+    def inside(part_bytes: int) -> float:
+        """The share of the rows that begin inside what lies at multiples of so many bytes."""
+        return 1 - gcd(apart_bytes, part_bytes) / part_bytes
+
+    cut_requests = inside(REQUEST_BYTES) * (rates.cut_sector_factor if apart_bytes % SECTOR_BYTES else rates.cut_request_factor)
+    return 1 + inside(LINE_BYTES) * rates.cut_line_factor + cut_requests

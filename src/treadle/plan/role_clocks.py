@@ -2,12 +2,12 @@
 
 Four things do: the matrix instructions; the copy engine, row by row of the boxes; the cache that all units share, which serves the fewer
 rows the more units ask; and one consumer warpgroup alone, which waits for each step's instructions before it releases a slot. Rows that
-begin inside a cache line are two requests. Between tiles consumers write results while the ring goes on filling.
+begin inside a cache line are more requests. Between tiles consumers write results while the ring goes on filling.
 
-Rows that threads copy are bound by the threads where few units are at work, by the cache where all are: pieces of 4 and 8 bytes are more
-requests than rows, and what is shifted into place is asked for twice, ahead and when it is loaded. Threads that store rows of odd length
-leave sectors of the cache partly written at both ends of what a warp stores at once, which are 16 neighbours in tiles of 208 columns, in
-tiles of 192 up to 64.
+Rows beyond an array's end take their turn at the cache beside the others, all units' together: 24 of 96 tiles of 64 x 96 with 64 such rows
+each made a kernel's steps 1.6 times as long. Rows that threads copy are bound by the threads, longer where they are shifted into place.
+Threads that store rows of odd length leave sectors of the cache partly written at both ends of what a warp stores at once, which are 16
+neighbours in tiles of 208 columns, in tiles of 192 up to 64.
 
 Consecutive workgroups go to pairs of units, and what a pair asks for at about the same time the cache serves once: 120 tiles of 64 x 192
 were 1.6 times as fast on an H100 where pairs shared the 192 rows as where they shared the 64.
@@ -51,8 +51,8 @@ NEAR = 6
 
 
 class _Copies(NamedTuple):
-    """Clocks of a step's copies: of the unit's copy engine, of the shared cache when all units ask, of rows beyond the arrays' ends for
-    each unit at work, of the producer's threads.
+    """Clocks of a step's copies: of the unit's copy engine, of the shared cache when all units ask, beside these of rows beyond the arrays'
+    ends for each unit at work, of the producer's threads.
     """
 
     engine: float
@@ -125,7 +125,7 @@ class RoleModel:
         self.heavy = problem.heavy * 2 * max(1, len(written))
         self.reading = rates.read_share * len(brought) * rates.epilogue_clocks
         self.brought = sum(result.element_bytes for result in brought) / spec.line_bytes * rates.cache_row_clocks
-        self._copies: dict[tuple[int, int, int, int, int], _Copies] = {}
+        self._copies: dict[tuple[int, int, int, int, int, int], _Copies] = {}
         self._matrix: dict[tuple[int, int, int, bool], float] = {}
         self._held: dict[tuple[object, ...], list[tuple[RoleTile, _FormTerms]]] = {}
         self._forms: list[tuple[float, int, RoleTile]] = []
@@ -269,17 +269,18 @@ class RoleModel:
     def copies(self, tile: RoleTile, columns: int) -> _Copies:
         """Those of a step of a tile. `columns`: what tiles are apart by multiples of along n."""
         shared = shared_operand(tile, self.problem.shape)
-        a = self._side_copies(0, tile.rows, tile.rows, tile, together=shared == "a")
-        b = self._side_copies(1, tile.n, columns, tile, together=shared == "b")
+        a = self._side_copies(0, tile.rows, tile.rows, tile, shared)
+        b = self._side_copies(1, tile.n, columns, tile, shared)
         stage = self.rates.stage_clocks + (self.rates.together_clocks if shared else 0)
         return _Copies(stage + a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3])
 
-    def _side_copies(self, which: int, extent: int, apart: int, tile: RoleTile, *, together: bool) -> _Copies:
-        # Workgroups of a cluster fetch a part each of what they share.
-        count = tile.cluster if together and not self.sides[which].piece else 1
-        key = (which, extent, tile.k, count, apart)
+    def _side_copies(self, which: int, extent: int, apart: int, tile: RoleTile, shared: str) -> _Copies:
+        # Workgroups of a cluster fetch a part each of what they share, and tiles of the other side are whole clusters.
+        is_fetched_once = shared == "ab"[which] and not self.sides[which].piece
+        count, whole = tile.cluster if is_fetched_once else 1, tile.cluster if shared == "ba"[which] else 1
+        key = (which, extent, tile.k, count, apart, whole)
         if (found := self._copies.get(key)) is None:
-            found = self._copies[key] = _step_copies(self, self.sides[which], extent, tile.k, count, apart)
+            found = self._copies[key] = _step_copies(self, self.sides[which], extent, tile.k, count, apart, whole)
         return found
 
     def matrix(self, tile: RoleTile) -> float:
@@ -308,7 +309,7 @@ class _TileModel:
 
     def _step(self, active: int, part: float) -> tuple[float, float]:
         """Clocks of a step's arithmetic and of its copies, with so many units at work. Clocks follow power: arithmetic slows down."""
-        cache = max(self.copies.cache * active / self.units, self.copies.beyond * active)
+        cache = self.copies.cache * active / self.units + self.copies.beyond * active
         busy = min(1.0, self.matrix / max(self.matrix, self.copies.engine, cache, self.copies.threads))
         arithmetic = self.chain * part * (1 + self.rates.power_factor * busy * active / self.units)
         copies, ahead = limited(self.copies.engine, cache, NEAR), max(1, self.tile.num_stages - 1)
@@ -359,11 +360,13 @@ def _consumer_clocks(tile: RoleTile, matrix: float, rates: RoleRates) -> float:
 
 
 def _promoting_clocks(tile: RoleTile, model: RoleModel) -> float:
-    """Clocks of a step in which sums are scaled and added to those in registers and no group's instructions run: those of a third group
-    always do. Without scales a step takes two groups no longer (8192^3 in 8-bit floats: three groups took 2 % more, on an H200).
+    """Clocks of a step in which sums are added to those in registers and no group's instructions run. Where they are scaled first, those of
+    a third group always do; others take as long whatever the groups (8192^3 in 8-bit floats: three took 2 % more, on an H200).
     """
+    if not model.problem.promoted:
+        return 0.0
     others = tile.consumer_warpgroups * tile.ping_pong - 1
-    return model.rates.promoting_clocks * max(0.0, 1 - others / 2) if model.problem.scaled else 0.0
+    return model.rates.promoting_clocks * (max(0.0, 1 - others / 2) if model.problem.scaled else 1.0)
 
 
 def _element_clocks(result: ResultShape, tile: RoleTile, spec: TargetSpec) -> float:
@@ -374,8 +377,10 @@ def _element_clocks(result: ResultShape, tile: RoleTile, spec: TargetSpec) -> fl
     return rates.epilogue_clocks + rates.stored_clocks + stored_cut_clocks(result, tile.m if result.along_m else tile.n & -tile.n, spec)
 
 
-def _step_copies(model: RoleModel, side: _Side, extent: int, k: int, together: int, apart: int) -> _Copies:
-    """Clocks of a step's rows of one operand, of which `together` workgroups fetch a part each. `apart`: what tiles are apart by."""
+def _step_copies(model: RoleModel, side: _Side, extent: int, k: int, together: int, apart: int, whole: int) -> _Copies:
+    """Clocks of a step's rows of one operand, of which `together` workgroups fetch a part each. `apart`: what tiles are apart by. `whole`:
+    there are tiles of a multiple of so many.
+    """
     rates, size, queue, rows, total = model.rates, model.problem.operand_bytes, model.queue, side.rows, side.extent
     span = model.spec.slot_row_bytes // size
     boxes = extent * (k // span) if rows.along_k else -(-extent // span) * k
@@ -383,12 +388,12 @@ def _step_copies(model: RoleModel, side: _Side, extent: int, k: int, together: i
         rounds = model.problem.row.a_type == "tf32"
         # What goes through registers is waited for, and asked of the cache two steps ahead.
         is_held = rounds or (queue is not None and side.piece not in queue.piece_bytes)
-        copied = side.tiles * boxes * (rates.rounded_factor if rounds else 1)
+        copied = side.tiles * boxes * (rates.rounded_factor if rounds else 1) * (rates.held_factor if is_held else 1)
         threads = copied * rates.copied_row_clocks + (rates.held_clocks if is_held else 0)
-        return _Copies(0, copied * rates.copied_cache_clocks * (rates.held_factor if is_held else 1), 0, threads)
+        return _Copies(0, copied * rates.copied_cache_clocks, 0, threads)
     factor = request_factor(rows.pitch_bytes if rows.along_k else gcd(rows.pitch_bytes, (apart if total > extent else 0) * size), rates)
-    # The last tiles along a side have rows beyond the array's end, one of so many.
-    left = -total % extent
+    # The last tiles along a side have rows beyond the array's end.
+    left = -total % (extent * whole)
     missing = left * (k // span) if rows.along_k else left // span * k
     beyond = missing * extent / (total + left) * rates.beyond_clocks
     count = side.tiles / together

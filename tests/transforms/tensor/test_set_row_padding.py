@@ -46,7 +46,7 @@ def copies(which: str) -> str:
         ("gemm-f16-tt-5000x3000x4001", "B"),  # A lies along m, whose size is a multiple of eight
         ("gemm-f16-tn-5001x3002x4001-gelu", "AB"),
         ("gemm-i8-nt-5000x3000x4002", "AB"),
-        ("gemm-f16-nt-4x2000x1000x2001", "AB"),
+        ("gemm-f16-nt-4x2000x1000x2001", "B"),  # copies of A take longer than they save
     ],
 )
 def test_large_contractions_read_copies(name: str, which: str) -> None:

@@ -91,7 +91,8 @@ def rows_of_tiles(said: str) -> tuple[int, int]:
     ((m, n),) = re.findall(r"tile (\d+)x(\d+)x", said)
     groups = re.findall(r"(\d) consumer warpgroups", said)
     sets = 2 if "in ping-pong" in said else 1
-    return int(m) * int(groups[0] if groups else 1) // sets, int(n)
+    rows, columns = int(m) * int(groups[0] if groups else 1) // sets, int(n)
+    return (columns, rows) if "operands exchanged" in said else (rows, columns)
 
 
 @pytest.mark.parametrize("target", ["sm_90a", "gfx942", "gfx1201"])
