@@ -125,7 +125,7 @@ def row_padding(spec: TargetSpec, options: CompileOptions) -> tuple[ModulePass, 
 
 
 def turned_operands(spec: TargetSpec, options: CompileOptions) -> tuple[ModulePass, ...]:
-    """Copies of operands that the vector units had better read the other way, where a form may be taken whose threads copy such operands."""
+    """Copies of operands that the vector units had better read the other way, where forms may be taken whose threads copy them."""
     by_others = options.form not in ("auto", "tiles") or options.pipeline_stages == 1
     asked = "off" if by_others and options.turned_operands == "auto" else options.turned_operands
     splits = options.split_reduction == "auto" and options.reassociate

@@ -1,4 +1,4 @@
-"""Copies of contractions' operands, each by a kernel of its own, that contractions read instead: which share a kernel, and how it is made."""
+"""Copies of operands that contractions read instead, by kernels of their own: which share a kernel, and how it is made."""
 
 from collections.abc import Sequence
 

@@ -24,7 +24,7 @@ from treadle.ir.tensors import tensor_type
 from treadle.records import dataclass
 from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import build_generic, clone_body, generics, replace
-from treadle.transforms.tensor.operand_copies import OperandCopies, CopiedOperand
+from treadle.transforms.tensor.operand_copies import CopiedOperand, OperandCopies
 
 NAME = "pad-rows"
 COPY = "padded_rows"

@@ -2,8 +2,8 @@
 
 Level: tensor, after pad-rows. Reads: contractions of known sizes whose operands the threads' copies bring to multiply-adds as they are and
 of which one lies along k (`analysis/turned_operands.py`), the machine's rates. Writes: `treadle.turned_operands`, how far the rows of the
-copies are apart, where `plan/turned_operands.py` has that clearly faster, or where it is asked for; a remark tells of each other one. Zeros,
-which a user may write, ask for none.
+copies are apart, where `plan/turned_operands.py` has that clearly faster, or where it is asked for; a remark tells of each other one.
+Zeros, which a user may write, ask for none.
 Leaves alone: machines whose threads have no copies of single elements, contractions by matrix instructions, convolutions, those of blocks
 and of groups that the user has named, those whose parts the user has chosen, and those that have the attribute. Without being asked also
 operands whose rows along m or n would be no whole 16 bytes: pieces of single elements bring them either way.
@@ -65,8 +65,8 @@ def _refuse(op: Operation, reason: str) -> None:
 @register_pass
 @dataclass(frozen=True)
 class SetTurnedOperandsPass(FunctionPass):
-    """`target`: the machine whose rates decide. `asked`, `f32_precision`: as `CompileOptions.turned_operands` and `f32_precision`. `splits`:
-    contractions may be split into parts.
+    """`target`: the machine whose rates decide. `asked`, `f32_precision`: as `CompileOptions.turned_operands` and `f32_precision`.
+    `splits`: contractions may be split into parts.
     """
 
     name: ClassVar[str] = NAME
@@ -127,8 +127,8 @@ class SetTurnedOperandsPass(FunctionPass):
         emit("decision", NAME, origin_of(op), f"turned copies: {why}", location_of(op))
 
     def _pitch(self, op: Operation, turn: OperandTurn, which: str, spec: TargetSpec) -> int:
-        """How far rows of a turned copy of an operand are to be apart: side by side where they are whole pieces of the threads' copies, else
-        whole lines of the cache; 0 where it lies across k, or can have no copy.
+        """How far rows of a turned copy of an operand are to be apart: side by side where they are whole pieces of the threads' copies,
+        else whole lines of the cache; 0 where it lies across k, or can have no copy.
         """
         if not turn.along_k:
             return 0

@@ -1,8 +1,8 @@
 """turn-operands: contractions that are marked read copies of operands that lie along m and n, where the operands lie along k.
 
 Level: tensor, after set-turned-operands. Reads: `treadle.turned_operands` of contractions. Writes: for each operand that is to be copied a
-generic that copies it with its axes in another order, those of the batch, of k, and of m or n; an insertion of that into an array of rows as
-far apart as the mark says, and the slice that has the operand's own extents, which the contraction reads through a map of the new order.
+generic that copies it with its axes in another order, those of the batch, of k, and of m or n; an insertion of that into an array of rows
+as far apart as the mark says, and the slice of the operand's own extents, which the contraction reads through a map of the new order.
 Two operands of one type and order are copied by one generic. Contractions that read one tensor share its copy.
 Leaves alone: what is not marked, and operands whose number is 0. Refuses with TR311 what is no contraction of two tensors, rows that are
 shorter than the operand's, and what `analysis/turned_operands.py` refuses.
@@ -23,7 +23,7 @@ from treadle.ir.passes import register_pass
 from treadle.records import dataclass
 from treadle.transforms.tensor.function_pass import FunctionPass
 from treadle.transforms.tensor.generics import build_generic, clone_body, generics, replace
-from treadle.transforms.tensor.operand_copies import OperandCopies, CopiedOperand
+from treadle.transforms.tensor.operand_copies import CopiedOperand, OperandCopies
 
 NAME = "turn-operands"
 COPY = "turned_operands"
