@@ -12,6 +12,7 @@ from treadle.bench.named_shapes import named_workload
 from treadle.bench.texts import Function
 from treadle.dialects import dispatch
 from treadle.errors import TreadleError
+from treadle.ir.dialects import builtin
 from treadle.ir.passes import run_passes
 from treadle.ir.text import parse_module
 from treadle.machine import target_spec
@@ -43,11 +44,15 @@ def asked(text: str, value: str) -> str:
     return text.replace("linalg.generic {", f"linalg.generic {{treadle.turned_operands = {value}, ", 1)
 
 
-def kernels(text: str, target: str = "sm_90a") -> list[dispatch.KernelOp]:
-    """The kernels at dispatch level."""
+def dispatched(text: str, target: str = "sm_90a") -> builtin.ModuleOp:
+    """The module at dispatch level."""
     module = parse_module(text, "test.mlir")
     run_passes(module, tensor_passes(target_spec(target), CompileOptions()))
-    return [op for op in module.walk() if isinstance(op, dispatch.KernelOp)]
+    return module
+
+
+def kernels(text: str) -> list[dispatch.KernelOp]:
+    return [op for op in dispatched(text).walk() if isinstance(op, dispatch.KernelOp)]
 
 
 def is_copy(kernel: dispatch.KernelOp) -> bool:
@@ -55,7 +60,7 @@ def is_copy(kernel: dispatch.KernelOp) -> bool:
 
 
 def copying(text: str, target: str = "sm_90a") -> int:
-    """How many kernels copy; of the whole program on the simulator, whose results are the reference's: sums of small whole numbers are
+    """How many launches copy; of the whole program on the simulator, whose results are the reference's: sums of small whole numbers are
     exact, and whatever is read behind a row would be seen.
     """
     module = parse_module(text, "test.mlir")
@@ -70,7 +75,9 @@ def copying(text: str, target: str = "sm_90a") -> int:
     for found, expected in zip(report.outputs, wanted, strict=True):
         tolerance = 2**-20 if "exp" in text else 0
         assert np.allclose(found.astype(np.float64), expected.value.astype(np.float64), rtol=tolerance, atol=tolerance)
-    return sum(is_copy(kernel) for kernel in kernels(text, target))
+    ops = list(dispatched(text, target).walk())
+    copies = {op.sym_name for op in ops if isinstance(op, dispatch.KernelOp) and is_copy(op)}
+    return sum(isinstance(op, dispatch.LaunchOp) and op.kernel.root_reference in copies for op in ops)
 
 
 def pieces(text: str) -> set[int]:
@@ -85,6 +92,12 @@ NAMES = ("nt-74x45x83", "nt-3x66x35x73", "nt-130x70x33-bias", "nt-1x45x83", "nt-
 @pytest.mark.parametrize("name", NAMES)
 def test_both_operands_are_copied(name: str) -> None:
     assert copying(asked(text_of(f"gemm-f32-{name}"), "array<i64: 160, 96>")) == 2
+
+
+def test_copies_have_the_batch_first_and_k_ahead_of_rows() -> None:
+    *_, product = kernels(asked(contracted("mbk,nbk->bmn", (33, 3, 21), (18, 3, 21)), "array<i64: 36, 18>"))
+    assert dispatch.text_lists(product.arg_shapes)[:2] == (("3", "21", "33"), ("3", "21", "18"))
+    assert dispatch.text_lists(product.arg_strides)[:2] == (("756", "36", "1"), ("378", "18", "1"))
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from typing import ClassVar
 from treadle.analysis.data_flow import DataFlow
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.indexing import Contraction
-from treadle.analysis.operation_marks import PADDED_ROWS, TURNED_OPERANDS, origin_of
+from treadle.analysis.operation_marks import TURNED_OPERANDS, origin_of
 from treadle.analysis.turned_operands import OperandTurn, operand_turns, pitch_refusal
 from treadle.dialects import dispatch
 from treadle.dialects.split_attribute import SPLIT_REDUCTION
@@ -84,7 +84,7 @@ class SetTurnedOperandsPass(FunctionPass):
             turns = operand_turns(op)
             if turns is None or not any(turn.along_k for turn in turns):
                 continue
-            facts, taken = facts_of(op, self.f32_precision), (PADDED_ROWS, TURNED_OPERANDS, SPLIT_REDUCTION, dispatch.GROUP)
+            facts, taken = facts_of(op, self.f32_precision), (TURNED_OPERANDS, SPLIT_REDUCTION, dispatch.GROUP)
             if op.attributes.keys().isdisjoint(taken) and not flow.blocks_of(op) and facts is not None:
                 self._decide(op, facts, turns, spec)
 
