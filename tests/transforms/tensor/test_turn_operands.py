@@ -140,6 +140,21 @@ def test_copies_come_in_pieces_of_16_bytes() -> None:
     assert pieces(asked(text, "array<i64: 132, 68>")) == {16}
 
 
+@pytest.mark.parametrize(
+    ("sizes", "accesses"),
+    [
+        ("132x68x80", {"ld.global.nc.v4.b32", "st.global.v4.b32"}),
+        ("132x68x81", {"ld.global.nc.b32", "st.global.v4.b32"}),  # k is odd
+        ("131x67x81", {"ld.global.nc.b32", "st.global.b32", "st.shared.b32", "ld.shared.b32"}),
+    ],
+)
+def test_copies_read_and_write_wide_pieces(sizes: str, accesses: set[str]) -> None:
+    """Through registers; where both sides are odd, lanes side by side along either one, through shared memory."""
+    program = driver.compile(text_of(f"gemm-f32-nt-{sizes}"), target="sm_90a", options=CompileOptions(turned_operands="always"))
+    copy = program.stages["asm"].split("// kernel ")[1]
+    assert set(re.findall(r"\b(?:ld|st)\.(?:global|shared)\S*", copy)) == accesses
+
+
 def test_operands_of_one_type_and_order_are_copied_by_one_kernel() -> None:
     text = asked(text_of("gemm-f32-nt-45x45x83"), "array<i64: 48, 64>")
     assert copying(text) == 1
@@ -173,6 +188,20 @@ def test_contractions_that_read_one_tensor_share_its_copy() -> None:
     marked = text.replace("linalg.generic {", "linalg.generic {treadle.turned_operands = array<i64: 68, 0>, ")
     assert marked.count("turned_operands") == 2
     assert copying(marked) == 1
+
+
+def test_contractions_of_one_kernel_read_one_copy() -> None:
+    """Two products of one operand, which are multiplied."""
+    f = Function("gated")
+    x = f.argument("x", (66, 83), "f32")
+    products = [f.contract("mk,nk->mn", x, f.argument(name, (36, 83), "f32")) for name in "vw"]
+    text = f.text(*f.elementwise("mn,mn->mn", products, ["f32"], lambda body, taken: [body.binary("arith.mulf", *taken)]))
+    mark, marked = "treadle.turned_operands = array<i64: 68, 36>", text.replace("linalg.generic {", "linalg.generic {MARK, ", 2)
+    marked = marked.replace("MARK", mark)
+    assert marked.count(mark) == 2
+    assert copying(marked) == 3
+    *_, product = kernels(marked)
+    assert [strides[0] for strides in dispatch.text_lists(product.arg_strides)] == ["68", "36", "36"]
 
 
 def test_parts_of_a_sum_read_one_copy() -> None:
