@@ -154,6 +154,12 @@ PADDED_ROWS = Entry(
     "treadle.padded_rows of '{op}': {reason}",
     "write array<i64: a, b> on a contraction: the elements from one row to the next of the copies of A and of B, 0 for no copy",
 )
+TURNED_OPERANDS = Entry(
+    "TR311",
+    "treadle.turned_operands of '{op}': {reason}",
+    "write array<i64: a, b> on a contraction: the elements from one row to the next of the turned copies of A and of B, which lie along k "
+    "themselves, 0 for no copy",
+)
 ASSOCIATIVE = Entry(
     "TR307",
     "treadle.associative of '{op}': {reason}",

@@ -10,6 +10,7 @@ Persistence = Literal["auto", "always", "never"]
 Overlap = Literal["auto", "always", "never"]
 AttentionChoice = Literal["auto", "off", "always"]
 RowPadding = Literal["auto", "off", "always"]
+TurnedOperands = Literal["auto", "off", "always"]
 IssueTurns = Literal["off", "always"]
 WindowOrder = Literal["auto", "channels", "places"]
 Form = Literal["auto", "tiles", "roles", "streaming", "swapped", "exchanged", "split_operands"]
@@ -22,6 +23,7 @@ CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "window_order": get_args(WindowOrder),
     "attention": get_args(AttentionChoice),
     "row_padding": get_args(RowPadding),
+    "turned_operands": get_args(TurnedOperands),
     "issue_turns": get_args(IssueTurns),
     "overlap_launches": get_args(Overlap),
 }
@@ -92,6 +94,9 @@ class CompileOptions(ContractionOverrides):
     `row_padding`: "auto": contractions read copies of operands whose rows are no whole 16 bytes apart, with rows at whole lines of the
     cache, where that is modelled to be faster; "always": of all operands whose rows begin inside lines, without a model; "off": only where
     `treadle.padded_rows` of the program asks for it.
+    `turned_operands`: "auto": contractions in the vector units read copies of operands that lie along k, with rows along m or n, where that
+    is modelled to be faster; "always": of all operands that lie along k, without a model; "off": only where `treadle.turned_operands` of
+    the program asks for it.
     `issue_turns`: "always": two groups of warps that compute rows of one attention issue their matrix instructions in turn, where they can
     be told apart; "off": they run as they come, which was as fast or faster wherever it was measured.
     `overlap_launches`: kernels of one program start while the one before them ends, where the machine can (sm_90a): "always", "never",
@@ -115,6 +120,7 @@ class CompileOptions(ContractionOverrides):
     attention: AttentionChoice = "auto"
     issue_turns: IssueTurns = "off"
     row_padding: RowPadding = "auto"
+    turned_operands: TurnedOperands = "auto"
 
     tuned: bool = True
 

@@ -75,8 +75,10 @@ from treadle.transforms.tensor.set_dispatch_groups import SetDispatchGroupsPass
 from treadle.transforms.tensor.set_f32_split import SetF32SplitPass
 from treadle.transforms.tensor.set_row_padding import SetRowPaddingPass
 from treadle.transforms.tensor.set_split_reduction import SetSplitReductionPass
+from treadle.transforms.tensor.set_turned_operands import SetTurnedOperandsPass
 from treadle.transforms.tensor.split_divided_loops import SplitDividedLoopsPass
 from treadle.transforms.tensor.split_reduction import SplitReductionPass
+from treadle.transforms.tensor.turn_operands import TurnOperandsPass
 from treadle.transforms.tensor.unroll_loops import UnrollLoopsPass
 
 Observer = Callable[[str, Operation], None]
@@ -122,6 +124,14 @@ def row_padding(spec: TargetSpec, options: CompileOptions) -> tuple[ModulePass, 
     return (SetRowPaddingPass(target_name(spec), asked, options.f32_precision, splits), PadRowsPass())
 
 
+def turned_operands(spec: TargetSpec, options: CompileOptions) -> tuple[ModulePass, ...]:
+    """Copies of operands that the vector units had better read the other way, where forms may be taken whose threads copy them."""
+    by_others = options.form not in ("auto", "tiles") or options.pipeline_stages == 1
+    asked = "off" if by_others and options.turned_operands == "auto" else options.turned_operands
+    splits = options.split_reduction == "auto" and options.reassociate
+    return (SetTurnedOperandsPass(target_name(spec), asked, options.f32_precision, splits), TurnOperandsPass())
+
+
 def split_choices(spec: TargetSpec, options: CompileOptions) -> tuple[ModulePass, ...]:
     """Which reductions are split into parts for the machine."""
     choices = (options.split_reduction, options.reassociate, options.f32_precision)
@@ -140,7 +150,7 @@ def tensor_passes(spec: TargetSpec | None = None, options: CompileOptions | None
     attention = () if spec is None else (SetAttentionPass(target_name(spec), asked),)
     online = () if spec is None else (FormOnlineSoftmaxPass(target_name(spec)),)
     splits = () if spec is None or options is None else split_choices(spec, options)
-    padding = () if spec is None or options is None else row_padding(spec, options)
+    padding = () if spec is None or options is None else (*row_padding(spec, options), *turned_operands(spec, options))
     return (
         InlineCallsPass(),  # one function, so that nothing after it has to look through calls
         UnrollLoopsPass(),  # before branches, which may hold loops and take one side for good in some iteration
@@ -160,7 +170,7 @@ def tensor_passes(spec: TargetSpec | None = None, options: CompileOptions | None
         *expansion,
         *attention,  # before what would make other operations of its softmax
         *online,  # before splits, which leave alone what is one reduction now
-        *padding,  # what is one attention reads its operands as they are; splits depend on how rows lie
+        *padding,  # what is one attention reads its operands as they are; splits depend on how rows and operands lie
         *splits,  # what is computed is final, so that what is split is what will be computed
         SplitReductionPass(),  # does what was chosen, by a loop over blocks like a user's
         InlineForallsPass(),  # those of the parts

@@ -112,6 +112,16 @@ CASES: dict[str, Case] = {
         _matmul(203, 203, 345, "f16"), replace(PLAIN, row_padding="always"), (BY_DESCRIPTOR, rf"{SHIFTED}(.*\n)*?.*{SHIFTED}.*\n.* edges ")
     ),
     "padded-rows-of-bytes": Case(_matmul(77, 203, 345, "i8"), replace(PLAIN, row_padding="always"), (BY_DESCRIPTOR, SHIFTED)),
+    "turned-operands": Case(
+        _matmul(260, 132, 345, "f32"),
+        replace(PLAIN, turned_operands="always"),
+        ("#tile.form<elementwise", _instruction("fma"), r"tile\.copy .* \"cp_async\" .*memref<260x345xf32, strided<\[1, 260\]>>"),
+    ),
+    "turned-operands-of-one-type": Case(
+        _matmul(203, 203, 345, "f32"),
+        replace(PLAIN, turned_operands="always"),
+        (r"(tile\.store .*strided<\[224, 1\]>>(.*\n)*?.*){2}", _instruction("fma"), "cp_async"),
+    ),
     "f32": Case(_matmul(65, 77, 123, "f32"), PLAIN, (_instruction("fma"),), ("wgmma",)),
     "f16": Case(_matmul(128, 264, 1040, "f16"), PLAIN, (ROLE, _instruction("wgmma_m64k16_f32_f16_f16"))),
     "streaming": Case(_matmul(3, 1000, 1032, "f16"), PLAIN, ("#tile.form<streaming", r"tile\.reduce"), (r"tile\.contract",)),

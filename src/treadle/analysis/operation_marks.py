@@ -17,6 +17,10 @@ PADDED_CHANNELS = "treadle.padded_channels"
 """Of a convolution: how many channels copies of its operands have that it reads, zeros behind its own; 0 for no copies."""
 PADDED_ROWS = "treadle.padded_rows"
 """Of a contraction: how far the rows of copies of A and of B are apart that it reads, in elements; 0 for no copy."""
+TURNED_OPERANDS = "treadle.turned_operands"
+"""Of a contraction: how far the rows of copies of A and of B are apart that it reads, in elements, rows that lie along m and n where the
+operands' own lie along k; 0 for no copy.
+"""
 ASSOCIATIVE = "treadle.associative"
 """Of a reduction whose body takes one element for each accumulator: its author says that it merges any two of them, in any order and
 grouping; one number for each result, the identity of the merge."""

@@ -25,6 +25,18 @@ def row_pitch(value: SSAValue) -> int | None:
     return shape[-1] if shape and shape[-1] not in (DYNAMIC_INDEX, 0) else None
 
 
+def unit_axis(value: SSAValue) -> int | None:
+    """The axis of a tensor along which neighbours are neighbours in memory, as far as the function's text says; None where it does not."""
+    if isinstance(owner := value.owner, tensor.ExtractSliceOp):
+        axis, kept = unit_axis(owner.source), kept_axes(owner, owner.result)
+        steps = owner.static_strides.get_values()
+        return kept.index(axis) if axis is not None and axis in kept and steps[axis] == 1 else None
+    if isinstance(value, BlockArgument) and (strides := _argument_strides(value)) is not None:
+        return strides.index(1) if strides.count(1) == 1 else None
+    type_ = tensor_of(value)
+    return len(type_.get_shape()) - 1 if type_ is not None and type_.get_shape() else None
+
+
 def _argument_strides(argument: BlockArgument) -> tuple[int, ...] | None:
     """The strides that a function says an argument has; None where it says nothing, and rows follow one another."""
     function = argument.block.parent_op()

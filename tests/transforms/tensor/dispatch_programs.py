@@ -24,10 +24,12 @@ Array = np.ndarray[Any, Any]
 
 
 def lower(text: str, target: str = "sm_90a", split: str = "off") -> tuple[builtin.ModuleOp, list[Remark]]:
-    """The dispatch-level module of a text and the remarks made; its contract and its round trip are checked. `split`: as the option."""
+    """The dispatch-level module of a text and the remarks made; its contract and its round trip are checked. `split`: as the option.
+    Operands are read as they lie.
+    """
     module = parse_module(text, "test.mlir")
     with collect_remarks() as log:
-        run_passes(module, tensor_passes(target_spec(target), CompileOptions(split_reduction=split)))
+        run_passes(module, tensor_passes(target_spec(target), CompileOptions(split_reduction=split, turned_operands="off")))
     for kernel in kernels(module):
         check_contract(kernel)
     printed = print_module(module)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from treadle.analysis.indexing import StructuredOp
-from treadle.analysis.operation_marks import F32_SPLIT, F32_SPLIT_IN, ORIGIN, PADDED_CHANNELS, PADDED_ROWS
+from treadle.analysis.operation_marks import F32_SPLIT, F32_SPLIT_IN, ORIGIN, PADDED_CHANNELS, PADDED_ROWS, TURNED_OPERANDS
 from treadle.dialects import dispatch
 from treadle.dialects.split_attribute import SPLIT_REDUCTION
 from treadle.errors import InternalError
@@ -13,7 +13,7 @@ from treadle.ir.emitter import Emitter, at_end, before
 from treadle.ir.locations import set_location
 from treadle.ir.tensors import tensor_type
 
-ASKED = (dispatch.GROUP, F32_SPLIT, F32_SPLIT_IN, PADDED_CHANNELS, PADDED_ROWS, SPLIT_REDUCTION)
+ASKED = (dispatch.GROUP, F32_SPLIT, F32_SPLIT_IN, PADDED_CHANNELS, PADDED_ROWS, SPLIT_REDUCTION, TURNED_OPERANDS)
 """Attributes that a user may write on any linalg operation, and that it keeps when it becomes a generic."""
 
 
