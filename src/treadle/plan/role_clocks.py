@@ -32,6 +32,7 @@ from treadle.plan.role_tiles import (
     RoleProblem,
     RoleTile,
     in_clusters,
+    may_defer,
     mixed_tiles,
     shared_operand,
     tile_count,
@@ -158,8 +159,8 @@ class RoleModel:
         problem = self.problem
         return merge_clocks(tile, problem.parts, self.spec, in_cluster=problem.in_cluster, in_turn=problem.in_turn)
 
-    def least_and_most(self, form: RoleTile, *, clusters: bool) -> tuple[_Copies, _Copies]:
-        """The least and the most that copies of a form's tiles take, of those alone and of clusters."""
+    def least_and_most(self, form: RoleTile, *, clusters: bool) -> list[tuple[_Copies, _Copies]]:
+        """The least and the most that copies take of a form's tiles alone, behind it of those in clusters, where there are such."""
         alone, rates = self.copies(form, form.n), self.rates
         shared = [self.copies(tile, tile.n) for tile in in_clusters(form, self.problem, self.spec, at_once=False)] if clusters else []
         low = high = alone
@@ -167,7 +168,8 @@ class RoleModel:
             together = rates.own_share + least_fetched_by_pairs(form, self.problem.shape)
             low = _Copies(alone.engine, alone.cache * together, alone.beyond, alone.threads)
             high = _Copies(alone.engine, alone.cache * (rates.own_share + 1), alone.beyond, alone.threads)
-        return (_Copies(*map(min, low, *shared)), _Copies(*map(max, high, *shared))) if shared else (low, high)
+        of_clusters = [(_Copies(*map(min, *shared, shared[0])), _Copies(*map(max, *shared, shared[0])))] if shared else []
+        return [(low, high), *of_clusters]
 
     def asked_of_cache(self, tile: RoleTile) -> float:
         """How many times what a tile's rows take of the cache on average they do, by what pairs of units ask for together."""
@@ -256,13 +258,14 @@ class _TileModel:
 
 
 class LeastModel(_TileModel):
-    """That of a tile that takes no more than any of a form, whose copies take the `least` to the `most`."""
+    """That of a tile that takes no more than any of a form, whose copies take the `least` to the `most`; in clusters or alone."""
 
-    def __init__(self, model: RoleModel, form: RoleTile, least: _Copies, most: _Copies) -> None:
+    def __init__(self, model: RoleModel, form: RoleTile, least: _Copies, most: _Copies, *, clusters: bool) -> None:
         super().__init__(model, form, least)
         if form.ping_pong == 1 and form.consumer_warpgroups == 1:
             self.chain = min(self.chain, limited(self.matrix, model.rates.step_clocks, NEAR) + _promoting_clocks(form, model))
-        if model.problem.may_be_deferred:
+        self.may_defer, self.more = not clusters and may_defer(form, model.problem), model.rates.clustered_clocks if clusters else 0
+        if self.may_defer:
             self.between = min(self.between, model.rates.deferred_overhead)
         # Arithmetic slows down the less the longer copies take.
         self.slowest = copy(self)

@@ -13,7 +13,7 @@ from treadle.plan.mixed_widths import MOST_NARROWER
 from treadle.plan.part_merges import clustered_units
 from treadle.plan.role_clocks import LeastModel, RoleModel
 from treadle.plan.role_forms import held_forms
-from treadle.plan.role_tiles import RoleProblem, RoleTile, may_cluster, tiles_of
+from treadle.plan.role_tiles import RoleProblem, RoleTile, may_cluster, may_defer, tiles_of
 from treadle.plan.small_m import SLACK
 
 
@@ -34,15 +34,16 @@ class _Form:
         if form.ping_pong == 1:
             # One group alone may wait instead.
             matrix = max(matrix, min(rates.step_clocks, matrix + rates.wait_clocks))
-            matrix *= 1 - 1 / MOST_NARROWER if model.problem.may_be_deferred else 1
+            matrix *= 1 - 1 / MOST_NARROWER if may_defer(form, model.problem) else 1
         self.tile, self.k = form, form.k
         self.tiles = shape.tiles_along_m(rows) * shape.tiles_along_n(form.n)
         self.first = form.k * model.problem.operand_bytes * shape.operand_rows(rows, form.n) * rates.fill_clocks
         self.ends = self.first + rates.tile_overhead + rows * form.n * (model.leaving(form) + model.reading)
-        least = self.copies[0]
-        self.busy, self.cache = max(matrix, least.engine, least.threads), least.cache
+        least = [each for each, _ in self.copies]
+        engine, self.cache, _, threads = least[0] if len(least) == 1 else map(min, *least)
+        self.busy = max(matrix, engine, threads)
         self.busiest = max(self.busy, self.cache)
-        self.model: LeastModel | None = None
+        self.models: list[LeastModel] = []
 
 
 class RoleSearch(RoleModel):
@@ -122,18 +123,22 @@ class RoleSearch(RoleModel):
         return few if any(tiles_of(form.tile, problem, self.spec) for _, _, form in few) else forms
 
     def _least_of(self, form: _Form) -> float:
-        """The same by the model of a tile that takes the least of everything."""
-        if form.model is None:
-            form.model = LeastModel(self, form.tile, *form.copies)
-        model, problem, units, steps = form.model, self.problem, self.units, -(-self.k // form.k)
-        tiles = form.tiles * (problem.shape.batch or 1)
+        """The same by the models of tiles that take the least of everything."""
+        if not form.models:
+            form.models = [LeastModel(self, form.tile, *each, clusters=number > 0) for number, each in enumerate(form.copies)]
+        problem, units, steps = self.problem, self.units, -(-self.k // form.k)
+        tiles, clocks = form.tiles * (problem.shape.batch or 1), inf
         full = -(-tiles // units) - 1
-        is_narrower = full and problem.may_be_deferred and problem.shape.batch == 1 and form.tile.ping_pong == 1
-        part = 1 - 1 / MOST_NARROWER if is_narrower else 1.0
-        clocks = form.first + model.last(steps, tiles - full * units, part) + (self.merging(form.tile) if problem.parts > 1 else 0)
-        if full and problem.takes_turns:
-            return clocks + full * model.turn(steps, units, part)
-        return clocks + full * (model.last(steps, units) + self.rates.start_clocks) if full else clocks
+        for model in form.models:
+            is_narrower = model.may_defer and full and problem.shape.batch == 1 and form.tile.consumer_warpgroups > 1
+            part = 1 - 1 / MOST_NARROWER if is_narrower else 1.0
+            found = model.more + model.last(steps, tiles - full * units, part)
+            if full and problem.takes_turns:
+                found += full * model.turn(steps, units, part)
+            elif full:
+                found += full * (model.last(steps, units) + self.rates.start_clocks)
+            clocks = min(clocks, found)
+        return form.first + clocks + (self.merging(form.tile) if problem.parts > 1 else 0)
 
     def _form(self, form: RoleTile, clusters: bool) -> _Form:
         if (found := self._forms.get((form, clusters))) is None:

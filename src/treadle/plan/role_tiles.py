@@ -315,13 +315,18 @@ def mixed_tiles(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> Mixed
     return mixed_widths(-(-shape.m // tile.rows), shape.n, tile.n, tile.tail_tile_n, spec.compute_units, spec.rates.roles)
 
 
-def defers_stores(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> bool:
-    """Whether a tile's results had better leave under the next one's steps: they fit the registers, and workgroups have several tiles."""
-    swizzles = spec.bulk_tensor.swizzle_bytes if spec.bulk_tensor is not None else ()
+def may_defer(tile: RoleTile, problem: RoleProblem) -> bool:
+    """Whether registers may hold a tile's results under the next one's steps."""
     if tile.ping_pong > 1 or tile.m > problem.row.m or problem.promoted or not problem.may_be_deferred:
         return False
-    if tile.consumer_warpgroups >= MANY_GROUPS:
+    return tile.consumer_warpgroups < MANY_GROUPS
+
+
+def defers_stores(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> bool:
+    """Whether a tile's results had better leave under the next one's steps: they fit the registers, and workgroups have several tiles."""
+    if not may_defer(tile, problem):
         return False
+    swizzles = spec.bulk_tensor.swizzle_bytes if spec.bulk_tensor is not None else ()
     written = [result for result in problem.results if not result.is_read]
     held = sum(result.element_bytes for result in written) * tile.m * tile.n // (tile.warps * spec.subgroup_size)
     most = DEFERRED_BYTES if len(written) == len(problem.results) else DEFERRED_BYTES_BESIDE_READS
