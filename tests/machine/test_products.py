@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from treadle.machine import Product, known_targets, target_spec
 from treadle.machine.products import PRODUCTS, default_product, derived_rates, products_of
 from treadle.plan.f32_split import macs_per_second
-from treadle.plan.role_clocks import role_cost, role_tile
-from treadle.plan.role_tiles import ResultShape, RoleProblem, role_tiles
+from treadle.plan.role_clocks import role_cost
+from treadle.plan.role_forms import role_tiles
+from treadle.plan.role_search import role_tile
+from treadle.plan.role_tiles import ResultShape, RoleProblem
 from treadle.plan.small_m import SmallShape, stream_clocks, stream_tiles, swapped_clocks, swapped_tiles
 from treadle.plan.tile_config import ContractionShape
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from treadle.machine import target_spec
 from treadle.plan.part_merges import cluster_clocks, clustered_units, last_clocks, parts_at_once, traffic_clocks, turns_clocks
 from treadle.plan.role_clocks import role_cost
-from treadle.plan.role_tiles import ResultShape, RoleProblem, role_tiles
+from treadle.plan.role_forms import role_tiles
+from treadle.plan.role_tiles import ResultShape, RoleProblem
 from treadle.plan.tile_config import ContractionShape
 
 SPEC = target_spec("sm_90a")

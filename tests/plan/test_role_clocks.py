@@ -14,19 +14,10 @@ from hypothesis import strategies as st
 from treadle.machine import target_spec
 from treadle.plan.form_times import role_seconds
 from treadle.plan.rasters import read_again
-from treadle.plan.role_clocks import RoleModel, role_cost, role_tile
-from treadle.plan.role_tiles import (
-    OperandRows,
-    ResultShape,
-    RoleProblem,
-    RoleTile,
-    in_clusters,
-    role_forms,
-    role_tiles,
-    shared_operand,
-    tile_count,
-    tiles_of,
-)
+from treadle.plan.role_clocks import role_cost
+from treadle.plan.role_forms import role_forms, role_tiles
+from treadle.plan.role_search import RoleSearch, role_tile
+from treadle.plan.role_tiles import OperandRows, ResultShape, RoleProblem, RoleTile, in_clusters, shared_operand, tile_count, tiles_of
 from treadle.plan.tile_config import ContractionShape
 
 SPEC = target_spec("sm_90a")
@@ -145,18 +136,18 @@ def test_tiles_take_no_less_than_their_form_at_least(m: int, n: int, k: int, cut
     """What is left out of a search by that is never the best."""
     rows = [OperandRows(pitch_bytes=16 if is_cut else 128) for is_cut in cut]
     asked = replace(problem(m, n, k, rows[0], rows[1]), piece_bytes=(4, 0) if pieces else (0, 0))
-    model = RoleModel(asked, SPEC)
+    model = RoleSearch(asked, SPEC)
     for form in role_forms(asked, SPEC):
         assert all(model.cost(tile) >= model.at_least(form) * (1 - 1e-9) for tile in tiles_of(form, asked, SPEC))
     costs = model.costs()
     assert not costs or model.least() <= min(costs.values()) * (1 + 1e-9)
-    assert not costs or role_cost(RoleModel(asked, SPEC).best() or next(iter(costs)), asked, SPEC) == min(costs.values())
+    assert not costs or role_cost(RoleSearch(asked, SPEC).best() or next(iter(costs)), asked, SPEC) == min(costs.values())
 
 
 @pytest.mark.parametrize("size", [(104, 8768, 5576), (4136, 792, 7576), (1000, 1000, 4099), (8192, 640, 2560), (448, 13056, 2304)])
 def test_few_of_the_tiles_are_modelled(size: tuple[int, int, int]) -> None:
     asked = problem(*size, OperandRows(pitch_bytes=16), OperandRows(pitch_bytes=16))
-    model = RoleModel(asked, SPEC)
+    model = RoleSearch(asked, SPEC)
     assert model.best() is not None
     assert model.modelled <= len(role_tiles(asked, SPEC)) / 2
     steps = model.steps
@@ -231,6 +222,6 @@ def test_odd_rows_of_results_want_tiles_that_store_many_neighbours_at_once() -> 
     odd = problem(15168, 15775, 96, OperandRows(), OperandRows(), 2)
     odd = replace(odd, results=(ResultShape(2, False, pitch_bytes=2),), may_be_deferred=False)
     aligned = replace(odd, results=(ResultShape(2, False),))
-    wide, narrow = (RoleModel(odd, SPEC).leaving(RoleTile(64, n, 64, 4, 2, 4)) for n in (192, 208))
+    wide, narrow = (RoleSearch(odd, SPEC).leaving(RoleTile(64, n, 64, 4, 2, 4)) for n in (192, 208))
     assert narrow > 1.3 * wide
-    assert RoleModel(aligned, SPEC).leaving(RoleTile(64, 208, 64, 4, 2, 4)) < wide
+    assert RoleSearch(aligned, SPEC).leaving(RoleTile(64, 208, 64, 4, 2, 4)) < wide

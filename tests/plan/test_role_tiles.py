@@ -13,20 +13,10 @@ from hypothesis import strategies as st
 from treadle.machine import target_spec
 from treadle.machine.spec import TargetSpec
 from treadle.plan.rasters import RASTERS, UNEVEN_RASTERS, raster
-from treadle.plan.role_clocks import role_cost, role_tile
-from treadle.plan.role_tiles import (
-    MAX_ACCUMULATOR_REGISTERS,
-    MAX_PLAIN_ACCUMULATOR_REGISTERS,
-    ResultShape,
-    RoleProblem,
-    RoleTile,
-    box_buffers,
-    box_widths,
-    mixed_tiles,
-    role_tiles,
-    shared_operand,
-    staging_bytes,
-)
+from treadle.plan.role_clocks import role_cost
+from treadle.plan.role_forms import MAX_ACCUMULATOR_REGISTERS, MAX_PLAIN_ACCUMULATOR_REGISTERS, role_tiles
+from treadle.plan.role_search import role_tile
+from treadle.plan.role_tiles import ResultShape, RoleProblem, RoleTile, box_buffers, box_widths, mixed_tiles, shared_operand, staging_bytes
 from treadle.plan.tile_config import ContractionShape
 
 SPEC = target_spec("sm_90a")

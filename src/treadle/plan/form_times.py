@@ -6,12 +6,13 @@ on an H200, where 247 were measured.
 """
 
 from collections.abc import Sequence
+from math import inf
 
 from treadle.machine.spec import MatrixInstruction, TargetSpec
 from treadle.plan.result_stores import stored_cut_clocks
 from treadle.plan.role_clocks import COPIED_AHEAD, role_cost
 from treadle.plan.role_tiles import ResultShape, RoleProblem, RoleTile
-from treadle.plan.small_m import copied_clocks, limited
+from treadle.plan.small_m import SLACK, copied_clocks, limited
 from treadle.plan.tile_config import (
     ContractionShape,
     ContractionTile,
@@ -53,6 +54,12 @@ def bounded_seconds(clocks: float, memory_bytes: float, spec: TargetSpec) -> flo
     """The same of a role kernel that takes so many clocks as far as the memory lets it."""
     whole = limited(clocks, copied_clocks(memory_bytes, spec), COPIED_AHEAD)
     return seconds(spec.rates.streaming.fixed_clocks + whole, spec)
+
+
+def bounding_clocks(time: float, memory_bytes: float, spec: TargetSpec) -> float:
+    """Clocks that a role kernel takes at most which takes no longer than `time`, or a little more; minus infinity where none is as fast."""
+    whole, copied = time * spec.clock_mhz * 1e6 - spec.rates.streaming.fixed_clocks, copied_clocks(memory_bytes, spec) * (1 - SLACK)
+    return (whole**COPIED_AHEAD - copied**COPIED_AHEAD) ** (1 / COPIED_AHEAD) * (1 + SLACK) if whole >= copied else -inf
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,32 +13,31 @@ Consecutive workgroups go to pairs of units, and what a pair asks for at about t
 were 1.6 times as fast on an H100 where pairs shared the 192 rows as where they shared the 64.
 """
 
-from collections.abc import Callable
 from copy import copy
-from math import gcd, inf
+from dataclasses import replace
+from math import gcd
 from typing import NamedTuple
 
 from treadle.machine.rates import RoleRates
 from treadle.machine.spec import TargetSpec
 from treadle.plan.cache_requests import SECTOR_BYTES, request_factor
-from treadle.plan.mixed_widths import MOST_NARROWER, timed_columns
-from treadle.plan.part_merges import cluster_clocks, clustered_units, last_clocks, turns_clocks
+from treadle.plan.mixed_widths import timed_columns
+from treadle.plan.part_merges import cluster_clocks, last_clocks, turns_clocks
 from treadle.plan.rasters import fetched_by_pairs, least_fetched_by_pairs, read_again
 from treadle.plan.result_stores import stored_cut_clocks
+from treadle.plan.role_forms import role_tiles
 from treadle.plan.role_tiles import (
     ELEMENTS_WITH_TWO_BUFFERS,
     OperandRows,
     ResultShape,
     RoleProblem,
     RoleTile,
-    has_turns,
-    held_forms,
     in_clusters,
+    may_cluster,
+    may_defer,
     mixed_tiles,
-    role_tiles,
     shared_operand,
     tile_count,
-    tiles_of,
 )
 from treadle.plan.small_m import copied_clocks, limited
 
@@ -59,11 +58,6 @@ class _Copies(NamedTuple):
     cache: float
     beyond: float
     threads: float
-
-
-def role_tile(problem: RoleProblem, spec: TargetSpec) -> RoleTile | None:
-    """The candidate of least modelled cost, of equals the first; None where none fits."""
-    return RoleModel(problem, spec).best()
 
 
 def role_cost(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
@@ -89,24 +83,9 @@ class _Side(NamedTuple):
     piece: int
 
 
-class _FormTerms(NamedTuple):
-    """What a form's tiles take at least, whatever the batch and k are: its step along k, tiles of one batch, clocks of the first copies, of
-    a step's instructions or of what copies for one unit (`busy`), of its copies where all units ask (`cache`), the more of these, and of
-    results that leave.
-    """
-
-    k: int
-    tiles: int
-    first: float
-    busy: float
-    cache: float
-    busiest: float
-    leaving: float
-
-
 class RoleModel:
     """Modelled clocks of a problem's tiles. What a step costs is worked out once for tiles that have it in common, and for problems that
-    differ in their batches and in k alone (see `of`). `modelled`: how many tiles were, `steps`: how many different steps.
+    differ in their batches and in k alone (see `RoleSearch.of`). `modelled`: how many tiles were, `steps`: how many different steps.
     """
 
     def __init__(self, problem: RoleProblem, spec: TargetSpec) -> None:
@@ -117,7 +96,8 @@ class RoleModel:
         m, n = sum(shape.groups_m) or m, sum(shape.groups_n) or n
         self.sides = (_Side(m, of_a, of_m, problem.piece_bytes[0]), _Side(n, of_b, of_n, problem.piece_bytes[1]))
         self.queue = spec.queue_for("copy_in")
-        self.meets = problem.piece_bytes == (0, 0)
+        self.meets, self.whole = problem.piece_bytes == (0, 0), replace(problem, parts=1, has_like_tiles=True)
+        self.cuts = may_cluster(self.whole)
         brought = [result for result in problem.results if result.is_read and result.in_bulk]
         written = [result for result in problem.results if not (result.is_read and result.in_bulk)] or [ResultShape(0, True)]
         self.written = written
@@ -127,21 +107,13 @@ class RoleModel:
         self.brought = sum(result.element_bytes for result in brought) / spec.line_bytes * rates.cache_row_clocks
         self._copies: dict[tuple[int, int, int, int, int, int], _Copies] = {}
         self._matrix: dict[tuple[int, int, int, bool], float] = {}
-        self._held: dict[tuple[object, ...], list[tuple[RoleTile, _FormTerms]]] = {}
-        self._forms: list[tuple[float, int, RoleTile]] = []
-        self._tiles: dict[RoleTile, tuple[RoleTile, ...]] = {}
+        self._leaving: dict[tuple[int, int], float] = {}
         self._costs: dict[RoleTile, float] = {}
 
     @property
     def steps(self) -> int:
         """How many steps of tiles were modelled, of all problems that share them."""
         return len(self._copies)
-
-    def of(self, problem: RoleProblem) -> "RoleModel":
-        """The model of a problem that differs in its batch, in k, or in what tiles it may have."""
-        found = copy(self)
-        found.problem, found.k, found._forms, found._tiles, found._costs = problem, problem.shape.extents[2], [], {}, {}
-        return found
 
     @property
     def modelled(self) -> int:
@@ -152,72 +124,6 @@ class RoleModel:
         """The problem's tiles with their clocks."""
         return {tile: self.cost(tile) for tile in role_tiles(self.problem, self.spec)}
 
-    def best(self, admits: Callable[[RoleTile], bool] | None = None, more: Callable[[RoleTile], float] | None = None) -> RoleTile | None:
-        """Of the tiles that are admitted that of least clocks, with what each takes more, of equals the first; None where there is none.
-
-        Forms are looked at in the order of what they take at least, until that is more than the best tile takes.
-        """
-        found: RoleTile | None = None
-        least, place = inf, 0
-        for bound, number, form in self._bounded():
-            if bound > least:
-                break
-            for tile in self._tiles_of(form):
-                if admits is None or admits(tile):
-                    clocks = self.cost(tile) + (more(tile) if more is not None else 0)
-                    if clocks < least or (clocks == least and number < place):
-                        found, least, place = tile, clocks, number
-        return found
-
-    def _bounded(self) -> list[tuple[float, int, RoleTile]]:
-        """The forms with what they take at least and their numbers, least first."""
-        if not self._forms:
-            forms = [each for each in self._held_forms() if has_turns(each[0], self.problem, self.spec)]
-            if self.problem.in_cluster:
-                most = clustered_units(self.problem.parts, self.spec)
-                fitting = [each for each in forms if self._tiles_of(each[0])]
-                forms = [each for each in fitting if self.problem.shape.tiles(each[0].rows, each[0].n) <= most] or fitting
-            self._forms = sorted([(self._bound(terms), number, form) for number, (form, terms) in enumerate(forms)])
-        return self._forms
-
-    def _tiles_of(self, form: RoleTile) -> tuple[RoleTile, ...]:
-        if (found := self._tiles.get(form)) is None:
-            found = self._tiles[form] = tiles_of(form, self.problem, self.spec)
-        return found
-
-    def at_least(self, form: RoleTile) -> float:
-        """Clocks that a form's tiles take at least: the first copies, in each round steps of matrix instructions or of copies, and results
-        that leave at the end.
-        """
-        return self._bound(self._terms(form))
-
-    def least(self) -> float:
-        """Clocks that any tile takes at least; infinitely many where no form fits the registers."""
-        return min((bound for bound, _, _ in self._bounded()), default=inf)
-
-    def _bound(self, form: _FormTerms) -> float:
-        tiles, units = form.tiles * (self.problem.shape.batch or 1), self.units
-        full = -(-tiles // units) - 1
-        rounds = full * form.busiest + max(form.busy, form.cache * (tiles - full * units) / units)
-        return form.first + -(-self.k // form.k) * rounds + self.rates.tile_overhead + form.leaving
-
-    def _terms(self, form: RoleTile) -> _FormTerms:
-        copies, rows = self._least_copies(form), self.problem.shape.operand_rows(form.rows, form.n)
-        matrix = self.matrix(form) * (1 if form.ping_pong > 1 else 1 - 1 / MOST_NARROWER)
-        busy, shape = max(matrix, copies.engine, copies.threads), self.problem.shape
-        first = form.k * self.problem.operand_bytes * rows * self.rates.fill_clocks
-        tiles = shape.tiles_along_m(form.rows) * shape.tiles_along_n(form.n)
-        leaving = form.rows * form.n * (self.leaving(form) + self.reading)
-        return _FormTerms(form.k, tiles, first, busy, copies.cache, max(busy, copies.cache), leaving)
-
-    def _held_forms(self) -> list[tuple[RoleTile, _FormTerms]]:
-        """The forms that registers allow, in order."""
-        asked = self.problem
-        key = (asked.is_plain, asked.parts, asked.has_like_tiles, asked.is_crowded, asked.promoted, asked.n_step)
-        if (found := self._held.get(key)) is None:
-            found = self._held[key] = [(form, self._terms(form)) for form in held_forms(asked, self.spec)]
-        return found
-
     def cost(self, tile: RoleTile) -> float:
         """Modelled clocks of the kernel, without its launch and the memory's limit."""
         if (found := self._costs.get(tile)) is None:
@@ -227,33 +133,46 @@ class RoleModel:
     def _cost(self, tile: RoleTile) -> float:
         problem, rates, units, shape = self.problem, self.rates, self.units, self.problem.shape
         mixed = mixed_tiles(tile, problem, self.spec) if tile.tail_tile_n else None
-        model = _TileModel(self, tile, tile.n if mixed is None else gcd(tile.n, mixed.narrow))
+        columns, steps = tile.n if mixed is None else gcd(tile.n, mixed.narrow), -(-self.k // tile.k)
+        copies = self.copies(tile, columns)
+        model = _TileModel(self, tile, copies._replace(cache=copies.cache * self.asked_of_cache(tile)))
         clocks = tile.k * problem.operand_bytes * shape.operand_rows(tile.rows, tile.n) * rates.fill_clocks
         clocks += rates.deferred_clocks if tile.deferred_store else 0
         clocks += rates.clustered_clocks if tile.cluster > 1 else 0
         if problem.parts > 1:
-            clocks += merge_clocks(tile, problem.parts, self.spec, in_cluster=problem.in_cluster, in_turn=problem.in_turn)
+            clocks += self.merging(tile)
         if mixed is not None:
             # Narrow tiles are copied as if they were wide: they overlap their neighbours.
             wide, rounds = -(-mixed.first_narrow // units), -(-mixed.tiles // units)
             part = timed_columns(mixed.narrow, rates) / timed_columns(mixed.wide, rates)
-            return clocks + wide * model.turn(units) + (rounds - wide - 1) * model.turn(units, part) + model.last(units, part)
+            turns = clocks + wide * model.turn(steps, units) + (rounds - wide - 1) * model.turn(steps, units, part)
+            return turns + model.last(steps, units, part)
         full, left = divmod(tile_count(tile, shape), units)
         if left == 0:
             full, left = full - 1, units
         if not full:
-            return clocks + model.last(left)
-        clocks += model.last(left) + full * (model.turn(units) if problem.takes_turns else model.last(units) + rates.start_clocks)
+            return clocks + model.last(steps, left)
+        turn = model.turn(steps, units) if problem.takes_turns else model.last(steps, units) + rates.start_clocks
+        clocks += model.last(steps, left) + full * turn
         again = read_again(tile, shape, problem.operand_bytes, self.spec)
         return limited(clocks, copied_clocks(again, self.spec), COPIED_AHEAD) if again else clocks
 
-    def _least_copies(self, form: RoleTile) -> _Copies:
-        """The copies of a form's tiles, of clusters or alone, whichever are less."""
-        shared = [self.copies(tile, tile.n) for tile in in_clusters(form, self.problem, self.spec, at_once=False)]
-        alone = self.copies(form, form.n)
+    def merging(self, tile: RoleTile) -> float:
+        """Clocks in which a tile's parts are merged."""
+        problem = self.problem
+        return merge_clocks(tile, problem.parts, self.spec, in_cluster=problem.in_cluster, in_turn=problem.in_turn)
+
+    def least_and_most(self, form: RoleTile) -> list[tuple[_Copies, _Copies]]:
+        """The least and the most that copies take of a form's tiles alone, behind it of those in clusters, where there are such."""
+        alone, rates = self.copies(form, form.n), self.rates
+        shared = [self.copies(tile, tile.n) for tile in in_clusters(form, self.whole, self.spec, at_once=False)] if self.cuts else []
+        low = high = alone
         if self.meets:
-            alone = alone._replace(cache=alone.cache * (self.rates.own_share + least_fetched_by_pairs(form, self.problem.shape)))
-        return _Copies(*map(min, alone, *shared)) if shared else alone
+            together = rates.own_share + least_fetched_by_pairs(form, self.problem.shape)
+            low = _Copies(alone.engine, alone.cache * together, alone.beyond, alone.threads)
+            high = _Copies(alone.engine, alone.cache * (rates.own_share + 1), alone.beyond, alone.threads)
+        of_clusters = [(_Copies(*map(min, *shared, shared[0])), _Copies(*map(max, *shared, shared[0])))] if shared else []
+        return [(low, high), *of_clusters]
 
     def asked_of_cache(self, tile: RoleTile) -> float:
         """How many times what a tile's rows take of the cache on average they do, by what pairs of units ask for together."""
@@ -264,7 +183,10 @@ class RoleModel:
 
     def leaving(self, tile: RoleTile) -> float:
         """Clocks of an element of a tile's results on its way out."""
-        return sum(_element_clocks(result, tile, self.spec) for result in self.written)
+        key = (tile.m, tile.n & -tile.n)
+        if (found := self._leaving.get(key)) is None:
+            found = self._leaving[key] = sum([_element_clocks(result, tile, self.spec) for result in self.written])
+        return found
 
     def copies(self, tile: RoleTile, columns: int) -> _Copies:
         """Those of a step of a tile. `columns`: what tiles are apart by multiples of along n."""
@@ -293,19 +215,18 @@ class RoleModel:
 
 
 class _TileModel:
-    """What the clocks of a tile's rounds are made of. `columns`: what tiles are apart by multiples of along n."""
+    """What the clocks of a tile's rounds are made of. `copies`: those of a step."""
 
-    def __init__(self, model: RoleModel, tile: RoleTile, columns: int) -> None:
+    def __init__(self, model: RoleModel, tile: RoleTile, copies: _Copies) -> None:
         elements = tile.rows * tile.n
         self.tile, self.rates, self.units = tile, model.rates, model.units
-        self.steps = -(-model.k // tile.k)
-        copies, self.matrix = model.copies(tile, columns), model.matrix(tile)
-        self.copies = copies._replace(cache=copies.cache * model.asked_of_cache(tile))
+        self.copies, self.matrix = copies, model.matrix(tile)
         self.chain = _consumer_clocks(tile, self.matrix, model.rates) + _promoting_clocks(tile, model)
         self.leaving, self.brought = elements * model.leaving(tile), elements * model.brought
         # Threads' copies and threads' stores take turns at the units that load and store.
         self.beside = self.leaving if model.threads_store and self.copies.threads else 0.0
         self.computing = elements * (model.heavy / tile.consumer_warpgroups + model.reading)
+        self.between = self.rates.deferred_overhead if tile.deferred_store else self.rates.tile_overhead + self.leaving
 
     def _step(self, active: int, part: float) -> tuple[float, float]:
         """Clocks of a step's arithmetic and of its copies, with so many units at work. Clocks follow power: arithmetic slows down."""
@@ -320,25 +241,42 @@ class _TileModel:
         threads = self.copies.threads + (self.rates.held_ring_clocks if self.tile.num_stages < TWO_UNDER_WAY else 0)
         return arithmetic, limited(copies, threads, NEAR)
 
-    def turn(self, active: int, part: float = 1.0) -> float:
+    def turn(self, steps: int, active: int, part: float = 1.0) -> float:
         """Clocks of a tile that another one follows: copies go on while results leave. `part`: of the columns."""
         arithmetic, copies = self._step(active, part)
-        copying, rates = self.steps * copies + self.brought + self.beside, self.rates
+        copying, rates = steps * copies + self.brought + self.beside, self.rates
         if self.tile.ping_pong > 1:
             between = rates.ping_pong_overhead + rates.ping_pong_share * self.leaving
-            loop = limited(self.steps * arithmetic + between, copying, NEAR)
+            loop = limited(steps * arithmetic + between, copying, NEAR)
             # An epilogue may take as long as the others' loops.
             return max(loop, (loop + self.computing + 2 * self.leaving) / self.tile.ping_pong)
-        between = rates.deferred_overhead if self.tile.deferred_store else rates.tile_overhead + self.leaving
-        return limited(self.steps * arithmetic + between + self.computing, copying, NEAR)
+        return limited(steps * arithmetic + self.between + self.computing, copying, NEAR)
 
-    def last(self, active: int, part: float = 1.0) -> float:
+    def last(self, steps: int, active: int, part: float = 1.0) -> float:
         """Clocks of a unit's last tile, whose results nothing hides."""
         ends = self.rates.tile_overhead + self.computing + self.leaving
         if self.tile.ping_pong > 1:
-            return self.turn(active, part) + ends
+            return self.turn(steps, active, part) + ends
         arithmetic, copies = self._step(active, part)
-        return limited(self.steps * arithmetic, self.steps * copies + self.brought, NEAR) + ends
+        return limited(steps * arithmetic, steps * copies + self.brought, NEAR) + ends
+
+
+class LeastModel(_TileModel):
+    """That of a tile that takes no more than any of a form, whose copies take the `least` to the `most`; in clusters or alone."""
+
+    def __init__(self, model: RoleModel, form: RoleTile, least: _Copies, most: _Copies, *, clusters: bool) -> None:
+        super().__init__(model, form, least)
+        if form.ping_pong == 1 and form.consumer_warpgroups == 1:
+            self.chain = min(self.chain, limited(self.matrix, model.rates.step_clocks, NEAR) + _promoting_clocks(form, model))
+        self.may_defer, self.more = not clusters and may_defer(form, model.problem), model.rates.clustered_clocks if clusters else 0
+        if self.may_defer:
+            self.between = min(self.between, model.rates.deferred_overhead)
+        # Arithmetic slows down the less the longer copies take.
+        self.slowest = copy(self)
+        self.slowest.copies = most
+
+    def _step(self, active: int, part: float) -> tuple[float, float]:
+        return _TileModel._step(self.slowest, active, part)[0], super()._step(active, part)[1]
 
 
 def _matrix_clocks(tile: RoleTile, problem: RoleProblem, spec: TargetSpec, *, is_tall: bool) -> float:

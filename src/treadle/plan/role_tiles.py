@@ -1,7 +1,8 @@
 """Tiles of kernels whose copying and computing go to different warps: what there is to choose from (`role_clocks.py` chooses)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from math import inf
 from typing import Literal
 
@@ -10,7 +11,7 @@ from treadle.plan.cache_requests import REQUEST_BYTES
 from treadle.plan.mixed_widths import MixedWidths, mixed_widths, narrow_widths
 from treadle.plan.part_merges import PAIR, WORD_BYTES, clustered_units
 from treadle.plan.rasters import UNEVEN_RASTERS, raster
-from treadle.plan.tile_config import PROMOTED_REGISTERS, ContractionShape
+from treadle.plan.tile_config import ContractionShape
 from treadle.records import dataclass
 
 ROLE_MARGIN_BYTES = 2048
@@ -199,76 +200,8 @@ def exchanged_problem(problem: RoleProblem, n_step: int) -> RoleProblem:
     )
 
 
-PING_PONG_STEP = 64
-"""Widths of tiles in ping-pong: others were never the best of those measured."""
-MAX_ACCUMULATOR_REGISTERS = 128
-"""Registers of accumulators a thread may hold beside an epilogue."""
-MAX_CROWDED_ACCUMULATOR_REGISTERS = 96
-"""The same where runtime sizes are copied by threads."""
-MAX_PLAIN_ACCUMULATOR_REGISTERS = 192
-"""The same where the result leaves as it is, in ping-pong or from groups with more rows than the instruction."""
-
-
 MANY_GROUPS = 3
 """Groups of consumers that leave each fewer registers than it may hold accumulators."""
-MANY_GROUPS_STEP = 32
-"""Widths of their tiles."""
-BESIDE_PROMOTED, BESIDE_PLAIN, BESIDE = 24, 56, 72
-"""Registers of a thread beside its accumulators: where they are held twice, where they leave as they are, and beside an epilogue."""
-
-
-def _left_registers(problem: RoleProblem, groups: int, spec: TargetSpec) -> int:
-    """Registers for accumulators that so many groups of consumers leave one another beside the producer."""
-    moves = spec.register_moves
-    if moves is None:
-        return 0
-    splits = moves.shift_split if any(problem.piece_bytes) else moves.index_split if problem.is_crowded else moves.split
-    left = (spec.registers_per_unit // spec.subgroup_size - splits[0] * moves.warps) // (problem.row.warps * groups)
-    beside = BESIDE_PROMOTED if problem.promoted else BESIDE_PLAIN if problem.is_plain and problem.parts == 1 else BESIDE
-    return left // moves.granule * moves.granule - beside
-
-
-def role_forms(problem: RoleProblem, spec: TargetSpec) -> Iterator[RoleTile]:
-    """Shapes of tiles that the registers allow, without rings (see `tiles_of`)."""
-    return (form for form in held_forms(problem, spec) if has_turns(form, problem, spec))
-
-
-def has_turns(form: RoleTile, problem: RoleProblem, spec: TargetSpec) -> bool:
-    """Whether each set of groups has a tile: of two sets one would compute, the other wait for a tile that never comes."""
-    return form.ping_pong == 1 or (problem.takes_turns and problem.shape.tiles(form.m, form.n) > spec.compute_units)
-
-
-def held_forms(problem: RoleProblem, spec: TargetSpec) -> Iterator[RoleTile]:
-    """Shapes of tiles that the registers allow, however many tiles there are."""
-    row, k = problem.row, spec.slot_row_bytes // problem.operand_bytes
-    threads = row.warps * spec.subgroup_size
-    for m, warpgroups, sets in ((row.m, 2, 1), (2 * row.m, 2, 1), (row.m, 3, 1), (row.m, 1, 1), (row.m, 1, 2), (2 * row.m, 1, 2)):
-        may_be_large = problem.is_plain and problem.parts == 1 and (sets > 1 or m > row.m)
-        most = MAX_PLAIN_ACCUMULATOR_REGISTERS if may_be_large else MAX_ACCUMULATOR_REGISTERS
-        most = MAX_CROWDED_ACCUMULATOR_REGISTERS if problem.is_crowded else most
-        if warpgroups >= MANY_GROUPS:
-            rows = problem.shape.m
-            most = 0 if rows is not None and rows <= 2 * m else min(most, _left_registers(problem, warpgroups, spec))
-        for n in range(row.n, 31, -16):
-            accumulators = m * n * problem.shape.root_count // threads
-            if n % row.n_step or n % problem.n_step or accumulators > most:
-                continue
-            if n % (PING_PONG_STEP if sets > 1 else MANY_GROUPS_STEP if warpgroups >= MANY_GROUPS else 1):
-                continue
-            if problem.promoted and 2 * accumulators > (PROMOTED_REGISTERS if warpgroups < MANY_GROUPS else min(PROMOTED_REGISTERS, most)):
-                continue
-            yield RoleTile(m, n, k, row.warps, warpgroups, 0, sets, int(sets > 1))
-
-
-def role_tiles(problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
-    """Tiles of role kernels that fit registers and shared memory. Of those whose parts clusters merge, such that all begin at once, if
-    there are any.
-    """
-    found = [tile for form in role_forms(problem, spec) for tile in tiles_of(form, problem, spec)]
-    if problem.in_cluster:
-        most = clustered_units(problem.parts, spec)
-        return tuple(tile for tile in found if problem.shape.tiles(tile.rows, tile.n) <= most) or tuple(found)
-    return tuple(found)
 
 
 def tiles_of(form: RoleTile, problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
@@ -316,25 +249,48 @@ def _has_parts(extent: int, along_k: bool, count: int, span: int) -> bool:
     return extent % (SWIZZLED_ROWS * count) == 0 if along_k else extent == span or extent // span % count == 0
 
 
+def _cut_sides(problem: RoleProblem) -> tuple[bool, bool]:
+    """Whether rows of A, and of B, that descriptors copy begin inside requests of the cache."""
+    (a, b), (of_a, of_b) = problem.operands, problem.piece_bytes
+    return a.pitch_bytes % REQUEST_BYTES != 0 and not of_a, b.pitch_bytes % REQUEST_BYTES != 0 and not of_b
+
+
+def may_cluster(problem: RoleProblem) -> bool:
+    """Whether clusters that fetch an operand once are worth a look."""
+    return problem.parts == 1 and problem.has_like_tiles and any(_cut_sides(problem))
+
+
+def _is_shared(side: str, count: int, tile: RoleTile, shape: ContractionShape) -> bool:
+    """Whether neighbours along the other side can be clusters of so many that share A or B (see `shared_operand`)."""
+    if shape.m is None or shape.n is None:
+        return False
+    size, extent = (shape.n, tile.n) if side == "a" else (shape.m, tile.rows)
+    return size > extent and (-(-size // extent) % count == 0 or size % extent > 0)
+
+
+@lru_cache(maxsize=1024)
+def _clustered(tile: RoleTile, count: int, group_m: int) -> RoleTile:
+    return replace(tile, cluster=count, group_m=group_m, deferred_store=False)
+
+
 def in_clusters(tile: RoleTile, problem: RoleProblem, spec: TargetSpec, *, at_once: bool = True) -> tuple[RoleTile, ...]:
     """The tile for clusters that fetch an operand once of which rows begin inside requests of the cache: others gain nothing. Of more than
     two workgroups only where all clusters begin at once, unless that is not asked (`at_once`).
     """
-    cut = [rows.pitch_bytes % REQUEST_BYTES != 0 and not piece for rows, piece in zip(problem.operands, problem.piece_bytes, strict=True)]
-    if problem.parts > 1 or not any(cut) or not problem.has_like_tiles:
+    if not may_cluster(problem):
         return ()
     found: list[RoleTile] = []
     spans = spec.slot_row_bytes // problem.operand_bytes
-    for side, is_cut in zip("ab", cut, strict=True):
+    for side, is_cut in zip("ab", _cut_sides(problem), strict=True):
         for count in (PAIR, 2 * PAIR) if is_cut else ():
             if not _has_parts(tile.m if side == "a" else tile.n, problem.operands[side == "b"].along_k, count, spans):
                 continue
-            rows = 1 if side == "a" else -(-tile.group_m // count) * count
-            each = replace(tile, cluster=count, group_m=rows, deferred_store=False)
-            is_together = count == PAIR or not at_once or tile_count(each, problem.shape) <= clustered_units(count, spec)
-            if is_together and shared_operand(each, problem.shape) == side:
-                walks = at_once and side == "a"
-                found.append(replace(each, group_m=raster(tile, problem.shape, spec, UNEVEN_RASTERS)) if walks else each)
+            if not _is_shared(side, count, tile, problem.shape):
+                continue
+            walked = raster(tile, problem.shape, spec, UNEVEN_RASTERS) if at_once and side == "a" else 1
+            each = _clustered(tile, count, walked if side == "a" else -(-tile.group_m // count) * count)
+            if count == PAIR or not at_once or tile_count(each, problem.shape) <= clustered_units(count, spec):
+                found.append(each)
     return tuple(found)
 
 
@@ -359,13 +315,18 @@ def mixed_tiles(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> Mixed
     return mixed_widths(-(-shape.m // tile.rows), shape.n, tile.n, tile.tail_tile_n, spec.compute_units, spec.rates.roles)
 
 
-def defers_stores(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> bool:
-    """Whether a tile's results had better leave under the next one's steps: they fit the registers, and workgroups have several tiles."""
-    swizzles = spec.bulk_tensor.swizzle_bytes if spec.bulk_tensor is not None else ()
+def may_defer(tile: RoleTile, problem: RoleProblem) -> bool:
+    """Whether registers may hold a tile's results under the next one's steps."""
     if tile.ping_pong > 1 or tile.m > problem.row.m or problem.promoted or not problem.may_be_deferred:
         return False
-    if tile.consumer_warpgroups >= MANY_GROUPS:
+    return tile.consumer_warpgroups < MANY_GROUPS
+
+
+def defers_stores(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> bool:
+    """Whether a tile's results had better leave under the next one's steps: they fit the registers, and workgroups have several tiles."""
+    if not may_defer(tile, problem):
         return False
+    swizzles = spec.bulk_tensor.swizzle_bytes if spec.bulk_tensor is not None else ()
     written = [result for result in problem.results if not result.is_read]
     held = sum(result.element_bytes for result in written) * tile.m * tile.n // (tile.warps * spec.subgroup_size)
     most = DEFERRED_BYTES if len(written) == len(problem.results) else DEFERRED_BYTES_BESIDE_READS

@@ -232,8 +232,15 @@ def stream_tiles(shape: SmallShape, spec: TargetSpec) -> list[StreamTile]:
 
 def stream_tile(shape: SmallShape, spec: TargetSpec) -> StreamTile | None:
     """The first of `stream_tiles`, without a look at those that cannot be it; None where there is none."""
+    # Copies of boxes have facts that streaming asks nothing of.
+    return _stream_tile(replace(shape, small_along_k=True, pitch_bytes=(0, 0), result_bytes=0, takes_turns=True), spec)
+
+
+@lru_cache(maxsize=256)
+def _stream_tile(shape: SmallShape, spec: TargetSpec) -> StreamTile | None:
     rates, model = spec.rates.streaming, _Streams(shape, spec)
     candidates, least = _streamed(shape, spec), inf
+    candidates = [each for each in candidates if each.resident] or candidates
     found: list[tuple[float, _Streamed]] = []
     for each in candidates:
         clocks = model.clocks(each.tile, each.resident, each.share, least * (1 + SLACK + rates.alike))

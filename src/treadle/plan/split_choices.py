@@ -11,7 +11,7 @@ from treadle.plan.contract_layouts import MICRO_TILE
 from treadle.plan.f32_split import IN_KERNEL
 from treadle.plan.form_times import Gathered, best_tile, bounded_seconds, seconds, tile_seconds
 from treadle.plan.multiply_add_tiles import ROW_BYTES, MultiplyAdds, multiplies_pieces, multiply_add_seconds, multiply_add_tiles
-from treadle.plan.role_clocks import RoleModel
+from treadle.plan.role_search import RoleSearch
 from treadle.plan.role_tiles import OperandRows, ResultShape, RoleProblem, exchanged_problem, may_be_exchanged
 from treadle.plan.small_m import (
     MOST_ROWS,
@@ -182,26 +182,33 @@ class RoleCosts:
     def __init__(self, problem: SplitContraction, spec: TargetSpec) -> None:
         self._problem, self._spec = problem, spec
         self._pieces = None if problem.types.instruction == "fma" else problem.piece_bytes(spec)
-        self._models: list[RoleModel] = []
+        self._models: list[RoleSearch] = []
+        self._found: dict[tuple[int | None, int | None, bool, bool], list[RoleSearch]] = {}
 
-    def of(self, shape: ContractionShape, *, is_whole: bool = False, alike: bool = True) -> list[RoleModel]:
+    def of(self, shape: ContractionShape, *, is_whole: bool = False, alike: bool = True) -> list[RoleSearch]:
         """The models of a contraction, and of one with exchanged operands; none where there are none. Parts that are not `alike` in length
         take no turns, and no clusters that fetch an operand once.
         """
         if self._pieces is None:
             return []
-        problems = _role_problems(self._problem, shape, self._pieces, self._spec, is_whole=is_whole)
-        found = [replace(roles, takes_turns=alike, has_like_tiles=alike) for roles in problems]
-        self._models += [RoleModel(roles, self._spec) for roles in found[len(self._models) :]]
-        return [model.of(roles) for model, roles in zip(self._models, found, strict=False)]
+        key = (shape.batch, shape.k, is_whole, alike)
+        if (found := self._found.get(key)) is None:
+            problems = _role_problems(self._problem, shape, self._pieces, self._spec, is_whole=is_whole)
+            asked = [replace(roles, takes_turns=alike, has_like_tiles=alike) for roles in problems]
+            self._models += [RoleSearch(roles, self._spec) for roles in asked[len(self._models) :]]
+            found = self._found[key] = [model.of(roles) for model, roles in zip(self._models, asked, strict=False)]
+        return found
 
 
 def whole_seconds(problem: SplitContraction, roles: RoleCosts, spec: TargetSpec) -> float:
     """The time of the fastest kernel form for a contraction that is not split."""
     shape = problem.shape
-    costs = [model.cost(tile) for model in roles.of(shape, is_whole=True) if (tile := model.best()) is not None]
-    times = [bounded_seconds(min(costs), moved_bytes(problem, shape), spec)] if costs else []
-    return min([*times, *(choice.seconds for choice in choices_of_one_tile(problem, shape, spec))])
+    moved, least = moved_bytes(problem, shape), inf
+    for model in roles.of(shape, is_whole=True):
+        if (tile := model.best(enough=least)) is not None:
+            least = min(least, model.cost(tile))
+    times = [bounded_seconds(least, moved, spec)] if least < inf else []
+    return min([*times, *(choice.seconds for choice in choices_of_one_tile(problem, shape, spec, min(times, default=inf)))])
 
 
 def _role_problems(

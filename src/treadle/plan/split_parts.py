@@ -7,16 +7,17 @@ reductions are in `reduction_parts.py`.
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from math import inf
 from typing import Final
 
 from treadle.machine.spec import TargetSpec
-from treadle.plan.form_times import bounded_seconds, seconds
+from treadle.plan.form_times import bounded_seconds, bounding_clocks, seconds
 from treadle.plan.part_merges import PAIR, WORD_BYTES, cluster_clocks, clustered_units, last_clocks, traffic_clocks
 from treadle.plan.pointwise_tiles import AxisShape
 from treadle.plan.reduction_tiles import reduction_tile
-from treadle.plan.role_clocks import RoleModel, merge_clocks
+from treadle.plan.role_clocks import merge_clocks
+from treadle.plan.role_search import RoleSearch
 from treadle.plan.role_tiles import (
     RoleTile,
 )
@@ -130,17 +131,19 @@ def merge_times(
     by_cluster = [c.clustered + seconds(cluster_clocks(c.elements, spec), spec) for c in others if c.tiles <= most]
     for model in costs.of(part, alike=are_alike(problem, part)):
         least = model.least()
-        if bounded_seconds(least, moved, spec) <= of_kernel and (best := model.best()) is not None:
+        clocks = bounding_clocks(of_kernel, moved, spec)
+        if least <= clocks and (best := model.best(enough=clocks)) is not None:
             by_kernel.append(bounded_seconds(model.cost(best), moved, spec))
-        if bounded_seconds(least, moved, spec) <= of_last:
+        if least <= bounding_clocks(of_last, moved, spec):
             merge = partial(merge_clocks, parts=count, spec=spec, in_cluster=False)
             merged = model.of(replace(model.problem, parts=count))
-            if (tile := merged.best(_part_tiles(merged))) is not None:
+            # With the merge's clocks under the memory's limit, too, a kernel takes less yet.
+            if (tile := merged.best(_part_tiles(merged), bounding_clocks(enough - traffic, moved, spec))) is not None:
                 by_last.append(bounded_seconds(merged.cost(tile) - merge(tile), moved, spec) + seconds(merge(tile), spec))
-        if bounded_seconds(least, moved - held, spec) <= of_cluster:
+        if least <= bounding_clocks(of_cluster, moved - held, spec):
             # What a cluster exchanges leaves its rings less of the shared memory.
             together = model.of(replace(model.problem, parts=count, in_cluster=True))
-            if (tile := together.best(_part_tiles(together, most))) is not None:
+            if (tile := together.best(_part_tiles(together, most), bounding_clocks(enough, moved - held, spec))) is not None:
                 merging = merge_clocks(tile, count, spec, in_cluster=True)
                 by_cluster.append(bounded_seconds(together.cost(tile) - merging, moved - held, spec) + seconds(merging, spec))
     fastest = min(by_kernel, default=inf)
@@ -152,7 +155,7 @@ def merge_times(
     return {who: time for who, time in found.items() if time < inf}
 
 
-def _part_tiles(model: RoleModel, most: int | None = None) -> Callable[[RoleTile], bool]:
+def _part_tiles(model: RoleSearch, most: int | None = None) -> Callable[[RoleTile], bool]:
     """Which tiles have parts that are merged in their kernel: those of workgroups that take one each, at most so many of them."""
     shape = model.problem.shape
     return lambda tile: tile.ping_pong == 1 and (most is None or shape.tiles(tile.rows, tile.n) <= most)
@@ -162,6 +165,7 @@ def _last_seconds(count: int, choice: Choice, spec: TargetSpec) -> float:
     return choice.seconds + seconds(last_clocks(count, choice.elements, spec), spec)
 
 
+@lru_cache(maxsize=32)
 def split_contraction(problem: SplitContraction, spec: TargetSpec, *, whole_stages: bool = False) -> Parts | None:
     """The parts that are modelled to be clearly faster than the whole; None where none are, or sizes are not known. `whole_stages`: they
     are multiples of a stage, as those of a length that only the runtime knows, which are all of one length.
@@ -174,9 +178,6 @@ def split_contraction(problem: SplitContraction, spec: TargetSpec, *, whole_stag
     tiles, small = (shape.tiles(side, side) for side in (128, 64))
     if tiles >= MOST_ROUNDS * spec.compute_units:
         return None
-    costs = role_costs(replace(problem, shape=replace(shape, k=None)), spec)
-    whole = whole_seconds(problem, costs, spec)
-    best: Parts | None = None
     each = problem.results * problem.partial_bytes
     steps, least = -(-k // step), problem.shortest(spec) // step
     counts = {
@@ -186,12 +187,25 @@ def split_contraction(problem: SplitContraction, spec: TargetSpec, *, whole_stag
     }
     counts |= {count for count in cluster_counts(spec) if count <= steps // least}
     counts |= {count for workgroups in _usual_tiles(shape) for count in _one_round(workgroups, steps, least, each, spec)}
+    if not counts:
+        return None
+    costs = role_costs(replace(problem, shape=replace(shape, k=None)), spec)
+    whole = whole_seconds(problem, costs, spec)
+    best: Parts | None = None
     gain, saved = _least_gain(problem, spec)
     enough = min(gain * whole, whole - saved) * (1 + SLACK)
-    # Those that give each unit about a workgroup first: the sooner a good one is known, the more is left out of the others.
-    for count in sorted(counts, key=lambda count: abs(count * small - spec.compute_units)):
-        longest = -(-steps // count) * step
-        part = replace(shape, batch=batch * count, k=longest)
+    parts = {count: replace(shape, batch=batch * count, k=-(-steps // count) * step) for count in counts}
+
+    def promise(count: int) -> tuple[float, int]:
+        """What parts and their merge take at least in role kernels; how far they are from one workgroup for each unit."""
+        models, part = costs.of(parts[count], alike=are_alike(problem, parts[count])), parts[count]
+        bound = [bounded_seconds(model.least(), moved_bytes(problem, part), spec) for model in models]
+        merging = min(_merging(1, count * each, spec), seconds(traffic_clocks(count * each, spec) + last_clocks(count, 0, spec), spec))
+        return (min(bound) + merging if bound else 0.0), abs(count * small - spec.compute_units)
+
+    # The most promising first: the sooner a good one is known, the more is left out of the others.
+    for count in sorted(counts, key=promise):
+        part = parts[count]
         times = merge_times(problem, part, count, costs, spec, enough)
         merge = min(times, key=lambda name: times[name], default="")
         if merge and (best is None or (times[merge], count) < (best.seconds, best.count)):

@@ -10,7 +10,7 @@ from treadle.analysis.loop_nest import LoopNest
 from treadle.analysis.window_steps import outgrows_cache, window_steps
 from treadle.plan.form_times import role_seconds
 from treadle.plan.mixed_widths import MixedWidths
-from treadle.plan.role_clocks import RoleModel
+from treadle.plan.role_search import RoleSearch
 from treadle.plan.role_tiles import ROLE_KNOBS, RoleTile, mixed_tiles, shared_operand
 from treadle.plan.tile_config import ContractionTile, TileProblem, contraction_tile
 from treadle.records import dataclass
@@ -121,7 +121,7 @@ def in_steps(problem: KernelProblem) -> KernelProblem:
 
 def _candidates(problem: KernelProblem) -> Iterator[RoleTile]:
     """The tile of least modelled time, and the best of those that need fewer registers."""
-    asked, model = problem.overrides, RoleModel(problem.role_problem, problem.spec)
+    asked, model = problem.overrides, RoleSearch(problem.role_problem, problem.spec)
     if (best := model.best()) is None:
         return
     most = best.m * best.n

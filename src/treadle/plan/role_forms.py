@@ -1,0 +1,91 @@
+"""Forms of tiles of role kernels: their extents and groups of warps, as registers allow (`role_tiles.py` gives them rings and clusters)."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+
+from treadle.machine.spec import TargetSpec
+from treadle.plan.part_merges import clustered_units
+from treadle.plan.role_tiles import DEEPEST_RING, MANY_GROUPS, RoleProblem, RoleTile, tiles_of
+from treadle.plan.tile_config import PROMOTED_REGISTERS, ContractionShape
+
+PING_PONG_STEP = 64
+"""Widths of tiles in ping-pong: others were never the best of those measured."""
+MAX_ACCUMULATOR_REGISTERS = 128
+"""Registers of accumulators a thread may hold beside an epilogue."""
+MAX_CROWDED_ACCUMULATOR_REGISTERS = 96
+"""The same where runtime sizes are copied by threads."""
+MAX_PLAIN_ACCUMULATOR_REGISTERS = 192
+"""The same where the result leaves as it is, in ping-pong or from groups with more rows than the instruction."""
+MANY_GROUPS_STEP = 32
+"""Widths of their tiles."""
+BESIDE_PROMOTED, BESIDE_PLAIN, BESIDE = 24, 56, 72
+"""Registers of a thread beside its accumulators: where they are held twice, where they leave as they are, and beside an epilogue."""
+
+
+def _left_registers(problem: RoleProblem, groups: int, spec: TargetSpec) -> int:
+    """Registers for accumulators that so many groups of consumers leave one another beside the producer."""
+    moves = spec.register_moves
+    if moves is None:
+        return 0
+    splits = moves.shift_split if any(problem.piece_bytes) else moves.index_split if problem.is_crowded else moves.split
+    left = (spec.registers_per_unit // spec.subgroup_size - splits[0] * moves.warps) // (problem.row.warps * groups)
+    beside = BESIDE_PROMOTED if problem.promoted else BESIDE_PLAIN if problem.is_plain else BESIDE
+    return left // moves.granule * moves.granule - beside
+
+
+def role_forms(problem: RoleProblem, spec: TargetSpec) -> Iterator[RoleTile]:
+    """Shapes of tiles that the registers allow, whatever rings they may have (see `tiles_of`)."""
+    return (form for form in held_forms(problem, spec) if has_turns(form, problem, spec))
+
+
+def has_turns(form: RoleTile, problem: RoleProblem, spec: TargetSpec) -> bool:
+    """Whether each set of groups has a tile: of two sets one would compute, the other wait for a tile that never comes."""
+    return form.ping_pong == 1 or (problem.takes_turns and problem.shape.tiles(form.m, form.n) > spec.compute_units)
+
+
+def held_forms(problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
+    """Shapes of tiles that the registers allow, however many tiles there are."""
+    row, m, roots, plain = problem.row, problem.shape.m, problem.shape.root_count, problem.is_plain and problem.parts == 1
+    shape = ContractionShape(None, m if m is None else min(m, 2 * row.m + 1), None, None, roots)
+    pieces = (int(any(problem.piece_bytes)), 0)
+    alike = RoleProblem(row, shape, problem.operand_bytes, (), problem.n_step, problem.promoted, is_plain=plain, piece_bytes=pieces)
+    return _forms_alike(replace(alike, is_crowded=True) if problem.is_crowded else alike, spec)
+
+
+@lru_cache(maxsize=64)
+def _forms_alike(problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
+    """The same for all problems that have these forms."""
+    return tuple(_forms(problem, spec))
+
+
+def _forms(problem: RoleProblem, spec: TargetSpec) -> Iterator[RoleTile]:
+    row, k = problem.row, spec.slot_row_bytes // problem.operand_bytes
+    threads = row.warps * spec.subgroup_size
+    for m, warpgroups, sets in ((row.m, 2, 1), (2 * row.m, 2, 1), (row.m, 3, 1), (row.m, 1, 1), (row.m, 1, 2), (2 * row.m, 1, 2)):
+        may_be_large = problem.is_plain and (sets > 1 or m > row.m)
+        most = MAX_PLAIN_ACCUMULATOR_REGISTERS if may_be_large else MAX_ACCUMULATOR_REGISTERS
+        most = MAX_CROWDED_ACCUMULATOR_REGISTERS if problem.is_crowded else most
+        if warpgroups >= MANY_GROUPS:
+            rows = problem.shape.m
+            most = 0 if rows is not None and rows <= 2 * m else min(most, _left_registers(problem, warpgroups, spec))
+        for n in range(row.n, 31, -16):
+            accumulators = m * n * problem.shape.root_count // threads
+            if n % row.n_step or n % problem.n_step or accumulators > most:
+                continue
+            if n % (PING_PONG_STEP if sets > 1 else MANY_GROUPS_STEP if warpgroups >= MANY_GROUPS else 1):
+                continue
+            if problem.promoted and 2 * accumulators > (PROMOTED_REGISTERS if warpgroups < MANY_GROUPS else min(PROMOTED_REGISTERS, most)):
+                continue
+            yield RoleTile(m, n, k, row.warps, warpgroups, DEEPEST_RING, sets, int(sets > 1))
+
+
+def role_tiles(problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
+    """Tiles of role kernels that fit registers and shared memory. Of those whose parts clusters merge, such that all begin at once, if
+    there are any.
+    """
+    found = [tile for form in role_forms(problem, spec) for tile in tiles_of(form, problem, spec)]
+    if problem.in_cluster:
+        most = clustered_units(problem.parts, spec)
+        return tuple(tile for tile in found if problem.shape.tiles(tile.rows, tile.n) <= most) or tuple(found)
+    return tuple(found)

@@ -1,0 +1,102 @@
+"""Choices by models are quick: few tiles are modelled for them, whatever the shape."""
+
+import random
+from dataclasses import replace
+from statistics import median
+from time import process_time
+
+import pytest
+
+from treadle.machine import target_spec
+from treadle.plan.role_clocks import RoleModel
+from treadle.plan.role_forms import held_forms
+from treadle.plan.role_search import RoleSearch
+from treadle.plan.role_tiles import OperandRows, ResultShape, RoleProblem, RoleTile, tiles_of
+from treadle.plan.small_m import SLACK
+from treadle.plan.split_choices import SplitContraction
+from treadle.plan.split_parts import split_contraction
+from treadle.plan.tile_config import ContractionShape, contraction_types
+
+SPEC = target_spec("sm_90a")
+SHAPES = 100
+MOST_TILES, USUAL_TILES = 120, 16
+"""Modelled for the choice of one split, of some 2500 that whole and parts have."""
+MOST_SECONDS = 0.025
+"""Of the processor for half of the choices at most: ten times what they take, since machines are slow and busy."""
+
+
+def random_problem(draw: random.Random) -> SplitContraction:
+    """A contraction as random workloads have them: rows at multiples of 2 to 256 bytes, any of both majors."""
+    step = draw.choice((1, 8, 64, 128))
+    m, n, k = (-(-round(2 ** draw.uniform(*powers)) // step) * step for powers in ((4, 12), (6, 12), (9, 17)))
+    types = contraction_types(SPEC, "bf16", "bf16", "f32", ("arith.extf", "arith.extf"), False)
+    along_k = draw.choice((True, False)), draw.choice((True, False))
+    a, b = (2 * (k if along else side) for along, side in zip(along_k, (m, n), strict=True))
+    rows = a & -a, b & -b
+    return SplitContraction(ContractionShape(1, m, n, k), types, 2, 2, 4, rows, along_k, lying_rows=rows)
+
+
+def test_few_tiles_are_modelled_for_a_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    modelled, cost = [0], RoleModel._cost
+
+    def counted(self: RoleModel, tile: RoleTile) -> float:
+        modelled[-1] += 1
+        return cost(self, tile)
+
+    monkeypatch.setattr(RoleModel, "_cost", counted)
+    draw, times, split = random.Random("choices"), list[float](), 0
+    for _ in range(SHAPES):
+        began = process_time()
+        split += split_contraction(random_problem(draw), SPEC) is not None
+        times.append(process_time() - began)
+        modelled.append(0)
+    assert SHAPES / 4 <= split <= 3 * SHAPES / 4, "there are choices of both kinds"
+    assert max(modelled) <= MOST_TILES
+    assert sum(modelled) <= USUAL_TILES * SHAPES
+    assert median(times) <= MOST_SECONDS
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_best_tile_is_that_of_least_clocks(seed: int) -> None:
+    """Of all tiles that are admitted: in rounds, in parts whoever merges them, with rows cut by lines, where threads copy."""
+    draw = random.Random(seed)
+    size = draw.choice((1, 8, 64))
+    m, n, k = (size * draw.randint(1, 6000 // size) for _ in range(3))
+    rows = [OperandRows(draw.choice((True, False)), draw.choice((16, 32, 64, 128))) for _ in "ab"]
+    parts = draw.choice((1, 2, 8))
+    asked = RoleProblem(
+        SPEC.instruction("wgmma_m64k16_f32_bf16_bf16"),
+        ContractionShape(draw.choice((1, 3)) * parts, m, n, k),
+        2,
+        (ResultShape(draw.choice((2, 4)), True),),
+        draw.choice((8, 64)),
+        is_plain=draw.choice((True, False)),
+        may_be_deferred=draw.choice((True, False)),
+        piece_bytes=draw.choice(((0, 0), (4, 0))),
+        operands=(rows[0], rows[1]),
+        takes_turns=parts == 1,
+        parts=parts,
+        in_cluster=parts > 1 and draw.choice((True, False)),
+    )
+    model = RoleSearch(asked, SPEC)
+    best, least = model.best(), min(model.costs().values())
+    assert best is not None and model.cost(best) == least
+    assert model.modelled >= len(model.costs())
+    fresh = RoleSearch(asked, SPEC)
+    fresh.best()
+    assert fresh.modelled <= 3 + len(model.costs()) / 2
+    enough = RoleSearch(asked, SPEC).best(enough=least * (1 + SLACK))
+    assert enough is not None and model.cost(enough) == least
+    narrow = fresh.best(lambda form: form.n <= 64)
+    assert narrow is None or narrow.n <= 64
+    other = RoleSearch(replace(asked, shape=replace(asked.shape, k=2 * k)), SPEC)
+    assert fresh.of(other.problem).best() == other.best(), "what problems share is the same"
+
+
+def test_forms_have_the_deepest_ring_until_they_are_tiles() -> None:
+    """Forms are kept for all problems alike, what does not fit them is left out behind."""
+    asked = RoleProblem(SPEC.instruction("wgmma_m64k16_f32_bf16_bf16"), ContractionShape(1, 4096, 4096, 4096), 2, (ResultShape(2, True),))
+    again = replace(asked, shape=ContractionShape(3, 8000, 64, 100))
+    assert held_forms(asked, SPEC) is held_forms(again, SPEC)
+    assert held_forms(asked, SPEC) is not held_forms(replace(asked, parts=2), SPEC)
+    assert all(tile.num_stages <= form.num_stages for form in held_forms(asked, SPEC) for tile in tiles_of(form, asked, SPEC))
