@@ -19,7 +19,7 @@ from treadle.targets.simt.shifted_loads import shifted
 
 GRANULE = 16
 MOST_LOADED = 112
-"""Words that a thread holds: 14 pieces, with their addresses nearly all registers of a producer. A step with one piece more is waited for twice."""
+"""Words that a thread holds: 14 pieces, with their addresses nearly all registers of a producer. One piece more is waited for apart."""
 _WORDS = vector(4, I32)
 _QUIET = frozenset({"pipe.slot", "tile.view", "sync.commit"})
 
