@@ -120,7 +120,7 @@ def merge_times(
     """
     moved, held = moved_bytes(problem, part), count * problem.results * problem.partial_bytes
     may_cluster = count in cluster_counts(spec) and problem.partial_bytes == WORD_BYTES
-    is_short = count <= PAIR or (part.k or 0) <= spec.rates.arrivals.longest_together
+    is_short = count <= PAIR or count * (part.k or 0) <= spec.rates.arrivals.longest_together
     most = clustered_units(count, spec) if may_cluster and is_short else 0
     traffic = seconds(traffic_clocks(held, spec), spec)
     # What is left for the parts beside what merging takes at least.

@@ -124,7 +124,7 @@ def test_what_no_form_knows_is_an_error(text: str, why: str) -> None:
         (1, 1000, 4099, "streaming", "streamed"),
         (333, 222, 111, "roles", "consumer warpgroups"),
         (2, 30, 40, "streaming", "streamed"),
-        (9, 30, 40, "exchanged", "tile 64x32x64"),
+        (9, 30, 40, "swapped", "64 rows a tile, 1 tiles"),
     ],
 )
 def test_the_form_follows_the_sizes(m: int, n: int, k: int, form: str, kind: str) -> None:
