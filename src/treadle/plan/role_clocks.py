@@ -14,7 +14,6 @@ were 1.6 times as fast on an H100 where pairs shared the 192 rows as where they 
 """
 
 from copy import copy
-from dataclasses import replace
 from math import gcd
 from typing import NamedTuple
 
@@ -33,7 +32,6 @@ from treadle.plan.role_tiles import (
     RoleProblem,
     RoleTile,
     in_clusters,
-    may_cluster,
     may_defer,
     mixed_tiles,
     shared_operand,
@@ -96,8 +94,7 @@ class RoleModel:
         m, n = sum(shape.groups_m) or m, sum(shape.groups_n) or n
         self.sides = (_Side(m, of_a, of_m, problem.piece_bytes[0]), _Side(n, of_b, of_n, problem.piece_bytes[1]))
         self.queue = spec.queue_for("copy_in")
-        self.meets, self.whole = problem.piece_bytes == (0, 0), replace(problem, parts=1, has_like_tiles=True)
-        self.cuts = may_cluster(self.whole)
+        self.meets = problem.piece_bytes == (0, 0)
         brought = [result for result in problem.results if result.is_read and result.in_bulk]
         written = [result for result in problem.results if not (result.is_read and result.in_bulk)] or [ResultShape(0, True)]
         self.written = written
@@ -162,10 +159,10 @@ class RoleModel:
         problem = self.problem
         return merge_clocks(tile, problem.parts, self.spec, in_cluster=problem.in_cluster, in_turn=problem.in_turn)
 
-    def least_and_most(self, form: RoleTile) -> list[tuple[_Copies, _Copies]]:
+    def least_and_most(self, form: RoleTile, *, clusters: bool) -> list[tuple[_Copies, _Copies]]:
         """The least and the most that copies take of a form's tiles alone, behind it of those in clusters, where there are such."""
         alone, rates = self.copies(form, form.n), self.rates
-        shared = [self.copies(tile, tile.n) for tile in in_clusters(form, self.whole, self.spec, at_once=False)] if self.cuts else []
+        shared = [self.copies(tile, tile.n) for tile in in_clusters(form, self.problem, self.spec, at_once=False)] if clusters else []
         low = high = alone
         if self.meets:
             together = rates.own_share + least_fetched_by_pairs(form, self.problem.shape)

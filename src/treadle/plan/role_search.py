@@ -25,12 +25,12 @@ def role_tile(problem: RoleProblem, spec: TargetSpec) -> RoleTile | None:
 class _Form:
     """What a form's tiles take at least, whatever the batch and k are: its step along k, tiles of one batch, clocks of the first copies and
     of results that leave (`ends`), of a step's instructions or of what copies for one unit (`busy`), of its copies where all units ask
-    (`cache`), the more of these.
+    (`cache`), the more of these. `clusters`: of which they may be.
     """
 
-    def __init__(self, model: RoleModel, form: RoleTile) -> None:
+    def __init__(self, model: RoleModel, form: RoleTile, clusters: bool) -> None:
         shape, rates, rows = model.problem.shape, model.rates, form.rows
-        self.copies, matrix = model.least_and_most(form), model.matrix(form)
+        self.copies, matrix = model.least_and_most(form, clusters=clusters), model.matrix(form)
         if form.ping_pong == 1:
             # One group alone may wait instead.
             matrix = max(matrix, min(rates.step_clocks, matrix + rates.wait_clocks))
@@ -51,7 +51,7 @@ class RoleSearch(RoleModel):
 
     def __init__(self, problem: RoleProblem, spec: TargetSpec) -> None:
         super().__init__(problem, spec)
-        self._forms: dict[RoleTile, _Form] = {}
+        self._forms: dict[tuple[RoleTile, bool], _Form] = {}
         self._held: dict[tuple[object, ...], list[_Form]] = {}
         self._bounds: dict[tuple[object, ...], list[tuple[float, int, _Form]]] = {}
 
@@ -88,7 +88,7 @@ class RoleSearch(RoleModel):
 
     def at_least(self, form: RoleTile) -> float:
         """Clocks that a form's tiles take at least."""
-        return self._least_of(self._form(form))
+        return self._least_of(self._form(form, may_cluster(self.problem)))
 
     def least(self) -> float:
         """Clocks that any tile takes at least; infinitely many where no form fits the registers."""
@@ -98,13 +98,13 @@ class RoleSearch(RoleModel):
         """The forms that registers allow with what they take at least and their numbers: the first copies, in each round steps of matrix
         instructions or of copies, and results that leave at the end.
         """
-        problem, units, k = self.problem, self.units, self.k
-        held = (problem.is_plain and problem.parts == 1, problem.is_crowded, problem.promoted, problem.n_step)
+        problem, units, k, clusters = self.problem, self.units, self.k, may_cluster(self.problem)
+        held = (problem.is_plain and problem.parts == 1, clusters, problem.is_crowded, problem.promoted, problem.n_step)
         batch, in_turn = problem.shape.batch or 1, problem.takes_turns
         if (found := self._bounds.get((held, batch, k, in_turn))) is not None:
             return found
         if (forms := self._held.get(held)) is None:
-            forms = self._held[held] = [self._form(form) for form in held_forms(problem, self.spec)]
+            forms = self._held[held] = [self._form(form, clusters) for form in held_forms(problem, self.spec)]
         found = self._bounds[held, batch, k, in_turn] = []
         for number, form in enumerate(forms):
             tiles = form.tiles * batch
@@ -129,7 +129,7 @@ class RoleSearch(RoleModel):
         problem, units, steps = self.problem, self.units, -(-self.k // form.k)
         tiles, clocks = form.tiles * (problem.shape.batch or 1), inf
         full = -(-tiles // units) - 1
-        for model in form.models if may_cluster(problem) else form.models[:1]:
+        for model in form.models:
             is_narrower = model.may_defer and full and problem.shape.batch == 1 and form.tile.consumer_warpgroups > 1
             part = 1 - 1 / MOST_NARROWER if is_narrower else 1.0
             found = model.more + model.last(steps, tiles - full * units, part)
@@ -140,7 +140,7 @@ class RoleSearch(RoleModel):
             clocks = min(clocks, found)
         return form.first + clocks + (self.merging(form.tile) if problem.parts > 1 else 0)
 
-    def _form(self, form: RoleTile) -> _Form:
-        if (found := self._forms.get(form)) is None:
-            found = self._forms[form] = _Form(self, form)
+    def _form(self, form: RoleTile, clusters: bool) -> _Form:
+        if (found := self._forms.get((form, clusters))) is None:
+            found = self._forms[form, clusters] = _Form(self, form, clusters)
         return found
