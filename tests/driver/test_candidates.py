@@ -120,6 +120,29 @@ def test_a_tile_that_the_instruction_does_not_divide_is_refused(target: str) -> 
         lower(Source(text, "tile.mlir"), target, CompileOptions(tile=(128, 128, 16), roles=False), None)
 
 
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (CompileOptions(tile=(64, 160, 64), warps=(8, 1)), "extent along m is 64, no multiple of the 128"),
+        (CompileOptions(tile=(64, 160, 64), warps=(2, 1), num_stages=4), "2 warps along m are no multiple of the 4"),
+        (CompileOptions(tile=(64, 100, 64), form="tiles"), "extent along n is 100, no multiple of the 8"),
+        (CompileOptions(tile=(64, 160, 60), num_stages=3), "extent along k is 60, no multiple of the 16"),
+    ],
+)
+def test_a_tile_that_its_warps_cannot_hold_is_refused(options: CompileOptions, reason: str) -> None:
+    text = ContractionCase(256, 320, 256, "bf16", "nt", "bf16").text
+    with pytest.raises(TreadleError, match=f"TR562.*tile=.*{reason}"):
+        lower(Source(text, "tile.mlir"), "sm_90a", options, None)
+
+
+def test_a_tile_without_warps_has_those_that_issue_its_instruction() -> None:
+    """The usual warps of so many parts, eight along m, would not fit 64 rows."""
+    case = ContractionCase(123, 456, 51232, "bf16", "nt", "bf16")
+    options = CompileOptions(tile=(64, 232, 64), num_stages=4, consumer_warpgroups=2, split_reduction="off")
+    found = lower(Source(case.text, "tile.mlir"), "sm_90a", options, None, until="schedule", texts=True)
+    assert "tile = [64, 232, 64], warps = [4, 1]" in found.stages["tile"]
+
+
 SPLIT = ContractionCase(64, 96, 20000, "bf16", "nt", "bf16", "residual")
 
 

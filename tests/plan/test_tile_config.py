@@ -19,6 +19,7 @@ from treadle.plan.tile_config import (
     contraction_tile,
     contraction_types,
     next_power_of_two,
+    tile_refusal,
     tiles_for,
 )
 
@@ -166,3 +167,19 @@ def test_loops_that_overlap_by_themselves_need_no_other_workgroup() -> None:
     assert contraction_cost(large, shape, spec) < contraction_cost(small, shape, spec)
     alone = replace(spec, pipelines_contractions=False)
     assert contraction_cost(large, shape, alone) > contraction_cost(small, shape, alone)
+
+
+@pytest.mark.parametrize("target", known_targets())
+def test_tiles_that_are_considered_are_not_refused(target: str) -> None:
+    spec = target_spec(target)
+    for kind in ("f16", "bf16", "i8"):
+        types = contraction_types(spec, kind, kind, "i32" if kind == "i8" else "f32", ("", ""), False)
+        problem = TileProblem(types, ContractionShape(1, 4096, 4096, 4096), spec)
+        if (row := problem.instruction) is None:
+            continue
+        for tile in tiles_for(problem):
+            assert not tile_refusal(tile, row), tile
+            assert "along m" in tile_refusal(replace(tile, m=tile.m + 1), row)
+            assert "along n" in tile_refusal(replace(tile, n=tile.n - 1), row)
+            assert "along k" in tile_refusal(replace(tile, k=tile.k + 1), row)
+            assert "warps along m" in tile_refusal(replace(tile, warps_m=row.warps * 0), row)

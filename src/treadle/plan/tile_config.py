@@ -342,6 +342,17 @@ def fma_registers(tile: ContractionTile, problem: TileProblem) -> int:
     return words * (accumulators + operands) + FMA_BESIDE + more + spec.wide_integer_registers * (types.accumulator == "i64")
 
 
+def tile_refusal(tile: ContractionTile, row: MatrixInstruction) -> str:
+    """Why the warps of a tile cannot hold it with a matrix instruction, "" where they can."""
+    if not tile.warps_m or tile.warps_m % row.warps:
+        return f"{tile.warps_m} warps along m are no multiple of the {row.warps} that issue {row.name} together"
+    units = (row.m * tile.warps_m // row.warps, (row.n_step or row.n) * tile.warps_n, row.k)
+    for name, extent, unit in zip("mnk", (tile.m, tile.n, tile.k), units, strict=True):
+        if extent < 1 or extent % unit:
+            return f"extent along {name} is {extent}, no multiple of the {unit} of {tile.warps_m} x {tile.warps_n} warps with {row.name}"
+    return ""
+
+
 def is_whole(tile: ContractionTile, shape: ContractionShape) -> bool:
     """Whether no tile sticks out: bounds of a large one's loads would take the registers that it needs."""
     sides = ((shape.groups_m or (shape.m,), tile.m), (shape.groups_n or (shape.n,), tile.n), ((shape.k,), tile.k))

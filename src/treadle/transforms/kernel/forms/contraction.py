@@ -1,11 +1,13 @@
 """What the forms of contractions on matrix instructions (or multiply-adds) in tiles share."""
 
+from dataclasses import replace
+
 from treadle.analysis.indexing import Contraction
 from treadle.analysis.kernel_problem import KernelProblem
-from treadle.errors import InternalError
+from treadle.errors import InternalError, KernelRejected
 from treadle.plan.form_times import seconds
 from treadle.plan.part_merges import cluster_clocks, last_clocks, turns_clocks
-from treadle.plan.tile_config import ContractionTile, ContractionTypes
+from treadle.plan.tile_config import ContractionTile, ContractionTypes, tile_refusal
 from treadle.records import dataclass
 from treadle.transforms.kernel.forms.form import FormConfig, tile_extents
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
@@ -59,11 +61,19 @@ class ContractionConfig(FormConfig):
 
 
 def asked_tile(problem: KernelProblem, usual: ContractionTile) -> ContractionTile:
-    """The tile that the overrides name, as `usual` where they leave something open."""
-    asked = problem.overrides
+    """The tile that the overrides name, as `usual` where they leave something open; with as few warps as issue an instruction where the
+    usual ones do not fit. Rejects a tile that the matrix instruction's warps cannot hold.
+    """
+    asked, row = problem.overrides, None if problem.types.instruction == "fma" else problem.spec.instruction(problem.types.instruction)
     m, n, k = (*asked.tile, 0, 0)[:3]
     warps_m, warps_n = (*asked.warps, 0, 0)[:2]
-    return ContractionTile(m, n or usual.n, k or usual.k, warps_m or usual.warps_m, warps_n or usual.warps_n, asked.group_m or GROUP_M)
+    tile = ContractionTile(m, n or usual.n, k or usual.k, warps_m or usual.warps_m, warps_n or usual.warps_n, asked.group_m or GROUP_M)
+    if row is None or not (reason := tile_refusal(tile, row)):
+        return tile
+    fewest = replace(tile, warps_m=warps_m or row.warps, warps_n=warps_n or 1)
+    if not (reason := tile_refusal(fewest, row)):
+        return fewest
+    raise KernelRejected(problem.nest.kernel.sym_name.data, f"a tile's {reason}")
 
 
 def merging_text(problem: KernelProblem, config: ContractionConfig) -> str:

@@ -140,8 +140,9 @@ def _candidates(problem: KernelProblem) -> Iterator[RoleTile]:
 
 
 def _usual_tile(problem: KernelProblem) -> ContractionTile:
-    """What stands for extents and warps that the overrides leave open."""
-    return contraction_tile(TileProblem(problem.types, problem.shape, problem.spec, problem.is_crowded, problem.is_promoted))
+    """What stands for extents and warps that the overrides leave open: the warps of one group, which an instruction has."""
+    usual = contraction_tile(TileProblem(problem.types, problem.shape, problem.spec, problem.is_crowded, problem.is_promoted))
+    return replace(usual, warps_m=problem.role_problem.row.warps, warps_n=1)
 
 
 def _asked(problem: KernelProblem, tile: ContractionTile) -> RoleTile:

@@ -6,7 +6,6 @@ from typing import ClassVar
 
 from treadle.analysis.contraction_axes import reads_whole_tile
 from treadle.analysis.kernel_problem import KernelProblem
-from treadle.errors import KernelRejected
 from treadle.plan.form_times import best_tile, tile_seconds
 from treadle.plan.long_steps import with_long_steps
 from treadle.plan.multiply_add_tiles import (
@@ -90,11 +89,7 @@ def tiles(problem: KernelProblem) -> Iterator[tuple[ContractionTile, Contraction
     wanted = TileProblem(types, shape, spec, problem.is_crowded, problem.is_promoted, beside, problem.loads)
     best = best_tile(wanted, problem.memory_bytes, problem.gathered)
     if problem.overrides.tile:
-        asked = asked_tile(problem, best)
-        if types.instruction != "fma" and asked.k % (step := problem.spec.instruction(types.instruction).k):
-            reason = f"a tile's extent along k is {asked.k}, no multiple of the {step} that {types.instruction} takes at once"
-            raise KernelRejected(problem.nest.kernel.sym_name.data, reason)
-        yield asked, types
+        yield asked_tile(problem, best), types
         return
     others = (tile for tile in candidate_tiles(wanted) if tile != best)
     for tile in (best, *sorted(others, key=lambda tile: tile_cost(tile, wanted))):
