@@ -10,7 +10,7 @@ from treadle.plan.row_padding import RowPadding
 
 CLEAR_GAIN: Final = 0.98
 """The copies and the contraction must be modelled to take at most so much of the time without copies: both are tiles of one model, which
-differ in how operands come alone. 79 products that get copies took 0.949 of the time on an H200 (seeds 1 and 2, fourteen of them more, 1.09
+differ in how operands come alone. 79 products that get copies took 0.949 of the time on an H200 (seeds 1 and 2, fifteen of them more, 1.09
 at most); asked to save 5 % all would take 0.958.
 """
 LEAST_SAVED_SECONDS: Final = 3e-6
