@@ -2,6 +2,7 @@
 
 import random
 import re
+from dataclasses import replace
 
 import pytest
 from generators.contractions import LAYOUTS, ContractionCase, Layout
@@ -19,9 +20,10 @@ def small(rng: random.Random) -> ContractionCase:
     return ContractionCase(*sizes, element, layout, epilogue=rng.choice(["none", "residual"]), early=False, options=options)
 
 
-def schedule(case: ContractionCase, form: str = "auto") -> str:
-    """The program at schedule level, proven."""
-    return trace(case.text, case.target, CompileOptions(**{"form": form, **case.options}), until="schedule").stages["schedule"]
+def schedule(case: ContractionCase, *, roles: bool = False) -> str:
+    """The program at schedule level, proven. `roles`: in that form."""
+    options = CompileOptions(**case.options)
+    return trace(case.text, case.target, replace(options, form="roles") if roles else options, until="schedule").stages["schedule"]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -37,6 +39,6 @@ def test_all_are_proven(seed: int) -> None:
 def test_warps_that_copy_wait_for_each_other_where_one_fills(m: int, n: int, k: int, layout: Layout) -> None:
     """The epilogue's operand is copied by one thread, and its slot handed back, while other warps of the role may lag behind."""
     case = ContractionCase(m, n, k, "f16", layout, epilogue="residual", early=False)
-    producer = schedule(case, "roles").partition("pipe.end_role")[0]
+    producer = schedule(case, roles=True).partition("pipe.end_role")[0]
     assert "cp_async" in producer
     assert "sync.named_barrier" in producer
