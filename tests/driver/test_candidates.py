@@ -136,8 +136,8 @@ def test_a_tile_that_its_warps_cannot_hold_is_refused(options: CompileOptions, r
 
 
 def test_a_tile_without_warps_has_those_that_issue_its_instruction() -> None:
-    """The usual warps of so many parts, eight along m, would not fit 64 rows."""
-    case = ContractionCase(123, 456, 51232, "bf16", "nt", "bf16")
+    """The usual warps of a large result whose k only the runtime knows, eight along m, would not fit 64 rows."""
+    case = ContractionCase(4096, 4096, 512, "bf16", "nt", "bf16", dynamic="k")
     options = CompileOptions(tile=(64, 232, 64), num_stages=4, consumer_warpgroups=2, split_reduction="off")
     found = lower(Source(case.text, "tile.mlir"), "sm_90a", options, None, until="schedule", texts=True)
     assert "tile = [64, 232, 64], warps = [4, 1]" in found.stages["tile"]

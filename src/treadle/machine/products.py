@@ -58,7 +58,7 @@ _H200_RATES = Rates(
     # within 5 %, nine of ten within 15 %, and the tile of least modelled time takes 2.1 % longer than the fastest (the constants before:
     # 15, 31 and 2.4 %: kernels had become faster). What threads copy is fitted to 455 tilings of 62 products of odd pitches (half within
     # 7 %, nine of ten within 19 %; the choice among them takes 2.5 % longer than the best, 10 to 14 % before). What `read_share` and
-    # `rounded_factor` say is an estimate; what threads store is by 61 exchanged and 99 odd products of these seeds. In four rounds or
+    # `rounded_factor` say is an estimate; what threads store is by 53 exchanged and 76 odd products of these seeds. In four rounds or
     # fewer, half of the most rows of tiles was as fast or faster by up to 0.6 %; the steps of columns are fitted to 248 and 232 columns
     # beside 256.
     roles=RoleRates(
@@ -117,8 +117,8 @@ _H200_RATES = Rates(
         max_registers=216,
         load_macs=8,
     ),
-    # What swapped kernels share with those of roles has their rates. What is counted was decided by 54 random contractions, which came out
-    # within 4.3 % (mean square; tests/plan/swapped_times_h200.json), but no rate is fitted to them.
+    # What swapped kernels share with those of roles has their rates. `idle_factor` is what it was before: the fit had it higher, and M = 16
+    # with few tiles too slow. Ten contractions of other seeds (tests/plan/swapped_times_h200.json) come out within 11 %, half within 5 %.
     swapped=SwappedRates(row_clocks=1.64, missing_row_clocks=4.35, stage_clocks=40, peak_share=0.9, idle_factor=0.07),
     # Fitted to 326 kernels of 79 random shapes of aligned pitches that merge parts (seeds 1 and 2). Of who merges, parts or none, what is
     # taken takes 1.9 % longer than the best of some ten that were measured of each shape, 9 % longer for one of twenty. Of clusters of
@@ -140,6 +140,7 @@ _H100_RATES = replace(
     # Fitted to 688 tilings of 61 random shapes (seeds 1 and 2), parts and their merges among them. On another seed
     # (tests/plan/role_times_h100.json) half of the times come out within 5 %, nine of ten within 19 %. Clusters begin and end later than
     # others, whatever they do. The number of rounds, the steps of columns, what threads copy, and what no time told about are the H200's.
+    # They were fitted when rows beyond an end and the cache's were the larger of both, not their sum, and lines were no limit.
     roles=RoleRates(
         row_clocks=1.27,
         stage_clocks=7.61,
