@@ -179,6 +179,11 @@ def stream_registers(tile: StreamTile, shape: SmallShape, spec: TargetSpec) -> i
     return found + rates.crowded_more if found > rates.crowded_registers else found
 
 
+def stream_resident(tile: StreamTile, shape: SmallShape, spec: TargetSpec) -> int:
+    """How many workgroups share a unit, as far as registers say; 0 where a thread's do not fit."""
+    return _held(tile, shape, spec)[1]
+
+
 def stream_clocks(tile: StreamTile, shape: SmallShape, spec: TargetSpec) -> float:
     """Modelled clocks: each unit's workgroups in turns of as many as are resident, each turn bound by the memory or by
     the latency of its bytes in flight.

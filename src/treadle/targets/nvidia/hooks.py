@@ -10,10 +10,11 @@ from treadle.dialects.sync import ArriveOp, BarrierOp, MbarrierAllocOp, NamedBar
 from treadle.dialects.tile import AllocOp, ContractOp, CopyOp, CopyOutOp, KernelOp, LocalLoadOp, LocalStoreOp, layout_of, tile_type
 from treadle.errors import InternalError
 from treadle.ir.core import Operation, SSAValue
-from treadle.ir.dialects import builtin
+from treadle.ir.dialects import builtin, scf
 from treadle.machine import TargetSpec
 from treadle.targets.interface import ExpectedFacts, Param, TensorMapParam
 from treadle.targets.nvidia import role_registers
+from treadle.targets.nvidia.accumulator_banks import free_accumulators
 from treadle.targets.nvidia.approximate import approximate
 from treadle.targets.nvidia.at_counters import AtCounters
 from treadle.targets.nvidia.bf16_pairs import bf16_pairs
@@ -114,6 +115,9 @@ class NvidiaHooks(SimtHooks):
         thread = ctx.lanes if ctx.warps > 1 else 0
         text = f"{{ .reg .pred p;\nsetp.ne.u32 p, ${len(maps)}, {thread};\n@p bra DONE;\n{lines}\nDONE: }}"
         ctx.b.asm(text, ",".join(["l"] * len(maps) + ["r", MEMORY]), [*maps, ctx.thread])
+
+    def after_loop(self, ctx: KernelContext, loop: scf.ForOp) -> None:
+        free_accumulators(ctx, loop)
 
     def expected(self, ctx: KernelContext) -> ExpectedFacts:
         counts = ctx.counts

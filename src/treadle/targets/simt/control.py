@@ -131,6 +131,7 @@ def emit_for(ctx: KernelContext, op: scf.ForOp, emit_block: EmitBlock) -> None:
         loop.next(_grouped(ctx, yielded, groups) + ctx.flatten(renewed))
     _bind_grouped(ctx, list(op.results), groups, loop.results[:inner])
     ctx.bind_flat(renewed, loop.results[inner:])
+    ctx.hooks.after_loop(ctx, op)
 
 
 def _registers(ctx: KernelContext, value: SSAValue) -> int:

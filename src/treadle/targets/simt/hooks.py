@@ -13,7 +13,7 @@ from treadle.dialects.sync import ArriveOp, BarrierOp, MbarrierAllocOp, NamedBar
 from treadle.dialects.tile import AllocOp, ContractOp, CopyOp, CopyOutOp, KernelOp, LocalLoadOp, LocalStoreOp, layout_of, tile_type
 from treadle.errors import InternalError
 from treadle.ir.core import Operation, SSAValue
-from treadle.ir.dialects import builtin
+from treadle.ir.dialects import builtin, scf
 from treadle.machine import TargetSpec
 from treadle.records import dataclass
 from treadle.targets.interface import ExpectedFacts, Param
@@ -105,6 +105,10 @@ class SimtHooks(ABC):
     def before(self, ctx: "KernelContext", op: Operation | None) -> None:
         """Called before every operation, and with None at the end of every block: gathered instructions can be written out here."""
         _ = ctx, op
+
+    def after_loop(self, ctx: "KernelContext", loop: scf.ForOp) -> None:
+        """Called behind every loop, where its results are bound."""
+        _ = ctx, loop
 
     def end(self, ctx: "KernelContext") -> None:
         """Called once before the kernel returns."""

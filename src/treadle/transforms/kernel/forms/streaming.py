@@ -6,7 +6,7 @@ from typing import ClassVar
 from treadle.analysis.kernel_problem import KernelProblem
 from treadle.analysis.small_side import SmallSide
 from treadle.plan.form_times import seconds
-from treadle.plan.small_m import StreamTile, stream_clocks, stream_refusal, stream_tile
+from treadle.plan.small_m import StreamTile, stream_clocks, stream_refusal, stream_resident, stream_tile
 from treadle.records import dataclass
 from treadle.transforms.kernel.forms.contraction import contraction_of, merging_seconds
 from treadle.transforms.kernel.forms.form import Choice, FormConfig, Grid, tile_extents
@@ -21,7 +21,8 @@ KIND = "contraction"
 class Config(FormConfig):
     """`axes`, `tile`: as for other contractions; `warps`: all of them. `steps_in_flight`: steps of k whose loads are in flight.
 
-    `large`: input number of the operand that is loaded ahead; `small`: the other one.
+    `large`: input number of the operand that is loaded ahead; `small`: the other one. `resident`: workgroups that are to share a unit, 0
+    for what registers come to.
     """
 
     form: ClassVar[str] = NAME
@@ -32,6 +33,7 @@ class Config(FormConfig):
     accumulator_type: str = ""
     large: int = 1
     small: int = 0
+    resident: int = 0
 
     @property
     def num_warps(self) -> int:
@@ -59,6 +61,7 @@ def decide(problem: KernelProblem) -> Sequence[Choice]:
         return []
     shape = side.shape
     m, n = (tile.few, tile.many) if side.few_role == "m" else (tile.many, tile.few)
+    resident = stream_resident(tile, shape, problem.spec)
     config = Config(
         axes=problem.axes,
         tile=(m, n, tile.k),
@@ -67,6 +70,7 @@ def decide(problem: KernelProblem) -> Sequence[Choice]:
         accumulator_type=problem.types.accumulator,
         large=side.large,
         small=side.small,
+        resident=resident if resident > 1 else 0,
     )
     text = (
         f"{problem.operands_text}: streamed: the operand of {shape.many or 'many'} rows passes once through registers, "
