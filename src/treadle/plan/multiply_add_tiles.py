@@ -19,6 +19,7 @@ from treadle.records import dataclass
 
 GRIDS = (
     (256, 128, 4, 2),
+    (128, 256, 2, 4),
     (128, 128, 2, 2),
     (128, 128, 4, 2),
     (128, 64, 2, 1),
@@ -53,24 +54,22 @@ last tiles begin earlier: where they begin, and what is stored.
 UNKNOWN = 14
 MATRIX = 16
 """More where only the runtime knows sizes, and where a matrix is read beside the operands, or other parts are."""
-WAITING, TURNED_WAITING, HIDING = 0.47, 0.02, 1.15
+WAITING, TURNED_WAITING, HIDING = 0.42, 0.02, 0.47
 """Clocks that one warp of a scheduler leaves unused for each that it fills, more for each operand that is turned, and how fast that falls
 with the number of warps.
 """
-COPY_INSTRUCTIONS, TURNED_CLOCKS = 7, 4.8
+COPY_INSTRUCTIONS, TURNED_CLOCKS = 8.3, 3.2
 """Of a thread for each element that it copies; of the path to shared memory for a warp's copy of an element a lane that is turned: rows of
 a sector each, and where they go.
 """
-FEW_ACCUMULATORS, BANKS = 64, 0.07
-"""Accumulators of a thread beyond which multiply-adds take longer, and by how much of their time: by the fit; profiles of such tiles show
-stalls of dispatch, as conflicts of the register file's banks make.
-"""
-PACE = 0.7
+FEW_ACCUMULATORS, CROWDED = 64, 0.07
+"""Accumulators of a thread beyond which multiply-adds take longer, and by how much of their time: by the fit."""
+PACE = 0.66
 """Of the clocks that all these come to.
 
-These constants are fitted to 12 tilings each of 56 random shapes and of 4096^3 (nt and nn), and to 138 products in parts (seeds 1 and 2,
-H200): the tile that comes first took 1.023 times as long as the fastest, at the geometric mean, and times were off by 9 % (standard
-deviation).
+These constants are fitted to 8 to 18 tilings each of 39 random shapes, of 4096^3 (nt and nn) and of 2048^3 (tn), where no operand has a
+copy that turns it (seeds 1 and 2, H200); of each shape to those that took less than 1.7 times as long as its fastest, `CROWDED` by which
+tile comes first. That took 1.015 times as long as the fastest, at the geometric mean, and times were off by 9 % (standard deviation).
 """
 SPREAD_ACCUMULATORS, SPREAD_STEPS = 64, 8
 """Accumulators of a thread that there are at least, to cover what is issued between them: with 32 and less such loops took up to 7 % longer
@@ -184,7 +183,7 @@ def _warp_clocks(tile: ContractionTile, problem: MultiplyAdds) -> float:
     counts = (1, problem.shape.root_count) if problem.shape.shared == "a" else (problem.shape.root_count, 1)
     copied = [count * side / threads for count, side in zip(counts, (tile.m, tile.n), strict=True)]
     turned, plain = (sum(each for each, is_along in zip(copied, problem.along_k, strict=True) if is_along is way) for way in (True, False))
-    multiplied = sums * words * (1 + BANKS * (sums > FEW_ACCUMULATORS))
+    multiplied = sums * words * (1 + CROWDED * (sums > FEW_ACCUMULATORS))
     issued = multiplied + (rows + columns) * words / MICRO_TILE + COPY_INSTRUCTIONS * (turned + plain / MICRO_TILE)
     served = (rows / 2 + columns) * words + TURNED_CLOCKS * turned + words * plain
     return limited(issued / spec.matrix_units, served, BOTH)
@@ -201,8 +200,9 @@ def _clocks(tile: ContractionTile, warp_clocks: float, together: int, problem: M
     busiest = -(-shape.tiles(tile.m, tile.n) // spec.compute_units)
     total = 0.0
     for count in (together,) * (busiest // together) + (busiest % together,):
-        warps = count * tile.num_warps / spec.matrix_units
-        total += each * count * (1 + waiting / warps**HIDING) if count else 0.0
+        # Where there are fewer warps than schedulers, one warp's clocks are the unit's.
+        warps = max(count * tile.num_warps, spec.matrix_units if count else 0) / spec.matrix_units
+        total += each * warps * spec.matrix_units / tile.num_warps * (1 + waiting / warps**HIDING) if count else 0.0
     return PACE * total * -(-shape.extents[2] // tile.k) * tile.k
 
 

@@ -229,14 +229,8 @@ def tiles_of(form: RoleTile, problem: RoleProblem, spec: TargetSpec) -> tuple[Ro
     in_flight = 1 if slots >= least and not problem.promoted else form.steps_in_flight
     deferred, group_m = defers_stores(form, problem, spec), raster(form, shape, spec)
     sizes, groups = (form.m, form.n, form.k, form.warps), (form.consumer_warpgroups, slots, form.ping_pong)
-    if deferred and consumers == 1:
-        # Such a group waits for each step's instructions: that is dearer than results that nothing hides, unless steps are few.
-        waiting = RoleTile(*sizes, *groups, 0, group_m, deferred)
-        at_once = RoleTile(*sizes, *groups, in_flight, group_m)
-        return (waiting, at_once, *in_clusters(at_once, problem, spec))
     tile = RoleTile(*sizes, *groups, in_flight, group_m, deferred)
     clusters = in_clusters(tile, problem, spec)
-    # A group alone would have nobody's instructions to hide what a second width costs: it was 4 to 17 % slower than in one.
     if not deferred or shape.batch != 1:
         return (tile, *clusters)
     narrower = (replace(tile, tail_tile_n=narrow) for narrow in narrow_widths(tile.n, problem.row.n_step))
@@ -324,7 +318,8 @@ def may_defer(tile: RoleTile, problem: RoleProblem) -> bool:
     """Whether registers may hold a tile's results under the next one's steps."""
     if tile.ping_pong > 1 or tile.m > problem.row.m or problem.promoted or not problem.may_be_deferred:
         return False
-    return tile.consumer_warpgroups < MANY_GROUPS
+    # A group alone would wait for each step's instructions meanwhile.
+    return 1 < tile.consumer_warpgroups < MANY_GROUPS
 
 
 def defers_stores(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> bool:

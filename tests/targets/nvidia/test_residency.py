@@ -7,6 +7,7 @@ import pytest
 
 import treadle
 import treadle.language as tl
+from treadle.bench.calibration import workload_of
 from treadle.dialects import tile
 from treadle.driver.lowering import scheduled
 from treadle.driver.sources import read_source
@@ -56,3 +57,10 @@ def test_what_waits_for_nobody() -> None:
     """Neither rows of one warp nor elementwise kernels hold anything at a barrier."""
     for kernel in (lowered(centred, 1024, 1), lowered(doubled, 4096, 8)):
         assert held_registers(kernel) == 0 and resident_workgroups(kernel, target_spec(TARGET)) == 1
+
+
+def test_streams_share_a_unit_as_modelled() -> None:
+    """Without a bound the tools give each thread of this kernel so many registers that one workgroup fits instead of two."""
+    options = CompileOptions(form="streaming", tile=(2, 2, 1024), warps=(8, 1), num_stages=4, split_reduction="off", tuned=False)
+    (kernel,) = treadle.compile(workload_of("gemm-f16-nt-2x4544x6144").text, TARGET, options=options).manifest.kernels
+    assert kernel.facts["spill_bytes"] == 0 and kernel.facts["registers"] <= 65536 // (32 * 8 * 2)
