@@ -58,9 +58,9 @@ _H200_RATES = Rates(
     # within 5 %, nine of ten within 15 %, and the tile of least modelled time takes 2.1 % longer than the fastest (the constants before:
     # 15, 31 and 2.4 %: kernels had become faster). What threads copy is fitted to 455 tilings of 62 products of odd pitches (half within
     # 7 %, nine of ten within 19 %; the choice among them takes 2.5 % longer than the best, 10 to 14 % before). What `read_share` and
-    # `rounded_factor` say is an estimate; what threads store is by 53 exchanged and 76 odd products of these seeds. In four rounds or
-    # fewer, half of the most rows of tiles was as fast or faster by up to 0.6 %; the steps of columns are fitted to 248 and 232 columns
-    # beside 256.
+    # `rounded_factor` say is an estimate; what threads store is by 528 exchanged kernels and 496 of odd pitches of these seeds. In four
+    # rounds or fewer, half of the most rows of tiles was as fast or faster by up to 0.6 %; the steps of columns are fitted to 248 and
+    # 232 columns beside 256.
     roles=RoleRates(
         row_clocks=0.977,
         stage_clocks=19.6,
@@ -89,8 +89,8 @@ _H200_RATES = Rates(
         tile_overhead=254,
         epilogue_clocks=0.0352,
         cut_store_clocks=0.0716,
-        stored_clocks=0.05,
-        cut_run_clocks=4.0,
+        stored_clocks=0.08,
+        cut_run_clocks=2.5,
         read_share=0.5,
         deferred_overhead=1044,
         deferred_clocks=1641,
