@@ -257,7 +257,7 @@ def _cut_sides(problem: RoleProblem) -> tuple[bool, bool]:
 
 def may_cluster(problem: RoleProblem) -> bool:
     """Whether clusters that fetch an operand once are worth a look."""
-    return problem.parts == 1 and problem.has_like_tiles and any(_cut_sides(problem))
+    return problem.has_like_tiles and not (problem.in_cluster or problem.in_turn) and any(_cut_sides(problem))
 
 
 def _is_shared(side: str, count: int, tile: RoleTile, shape: ContractionShape) -> bool:

@@ -194,7 +194,7 @@ class RoleCosts:
         key = (shape.batch, shape.k, is_whole, alike)
         if (found := self._found.get(key)) is None:
             problems = _role_problems(self._problem, shape, self._pieces, self._spec, is_whole=is_whole)
-            asked = [replace(roles, takes_turns=alike, has_like_tiles=alike) for roles in problems]
+            asked = [replace(roles, takes_turns=alike) for roles in problems]
             self._models += [RoleSearch(roles, self._spec) for roles in asked[len(self._models) :]]
             found = self._found[key] = [model.of(roles) for model, roles in zip(self._models, asked, strict=False)]
         return found
