@@ -147,7 +147,8 @@ def test_every_fault_of_clusters_that_fetch_an_operand_once_is_found(name: str, 
 def in_clusters(text: str, count: int, *, of_parts: bool = False) -> tile.KernelOp:
     """A kernel of `split_sum` in clusters of workgroups with neighbouring rows, or with the parts of a row."""
     if of_parts:
-        text = text.replace("%row = tile.program_id 0", "%row = tile.program_id 1").replace("%part = tile.program_id 1", "%part = tile.program_id 0")
+        text = text.replace("%row = tile.program_id 0", "%row = tile.program_id 1")
+        text = text.replace("%part = tile.program_id 1", "%part = tile.program_id 0")
     kernel = scheduled(text, "sm_90a")
     kernel.properties["cluster"] = builtin.IntegerAttr(count, builtin.i64)
     return kernel

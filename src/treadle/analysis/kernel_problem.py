@@ -290,7 +290,7 @@ class KernelProblem:
     def _has_like_tiles(self) -> bool:
         """Whether all tiles of one block, as a part of a sum is, are known to have as many steps."""
         nest = self.nest
-        blocks = set() if nest.kernel.reads else set(nest.kernel.ranges)
+        blocks = frozenset[str]() if nest.kernel.reads else frozenset(nest.kernel.ranges)
         sides = all(nest.axes[main_axis(nest, role)].size.is_constant for role in ("m", "n"))
         return sides and all(axis.size.symbols() <= blocks for axis in nest.axes if axis.is_reduction)
 

@@ -187,7 +187,7 @@ class RoleCosts:
 
     def of(self, shape: ContractionShape, *, is_whole: bool = False, alike: bool = True) -> list[RoleSearch]:
         """The models of a contraction, and of one with exchanged operands; none where there are none. Parts that are not `alike` in length
-        take no turns, and no clusters that fetch an operand once.
+        take no turns.
         """
         if self._pieces is None:
             return []

@@ -44,8 +44,8 @@ class GlobalMemory(Untracked):
         self.hand_overs.arrive(agent, event, now)
 
     def check_grid(self) -> None:
-        """Accesses of workgroups that nothing orders: those of different clusters, unless they arrive at a counter. Those of one cluster are
-        a run's.
+        """Accesses of workgroups that nothing orders: those of different clusters, unless they arrive at a counter. Runs look at those of
+        one cluster.
         """
         self.hand_overs.check_counts()
         for one, other in self.arrays.pairs():

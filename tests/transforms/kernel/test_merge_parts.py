@@ -169,13 +169,19 @@ def test_random_products_whose_clusters_fetch_an_operand_once(seed: int) -> None
     m, n, k = min(m, 80), min(n, 72), min(k, 520)
     m, n = (m, n + 64 * int(rng.integers(1, 3))) if side else (m + 64, n)
     parts, groups = min(parts, -(-k // 64)), int(rng.integers(1, 3)) if side else 1
-    knobs = {"tile": (64, 64, 64), "num_stages": knobs["num_stages"], "consumer_warpgroups": groups, "cluster": count}
-    knobs["group_m"] = 1 if side else count
+    asked = CompileOptions(
+        tile=(64, 64, 64),
+        num_stages=knobs["num_stages"],
+        consumer_warpgroups=groups,
+        cluster=count,
+        group_m=1 if side else count,
+        verify=False,
+    )
     m += 8 * (m % (64 * groups) == 0)  # the ends cut tiles
     n += 8 * (n % 64 == 0)
     k, parts = max(k, 128), max(parts, 2)
     text = split_product(m, n, k, parts, "bf16", merge=merge)
-    module = scheduled(read_source(text), "sm_90a", CompileOptions(verify=False, **knobs), None)
+    module = scheduled(read_source(text), "sm_90a", asked, None)
     kernels = [op for op in module.walk() if isinstance(op, tile.KernelOp)]
     assert kernels[0].cluster_size() == count
     assert any(isinstance(op, tile.CountInOp) for op in kernels[0].walk()) == (merge == "last")
