@@ -25,8 +25,10 @@ from treadle.dialects import sync, tile
 from treadle.ir.core import Operation
 from treadle.ir.dialects import arith, builtin
 from treadle.sim.schedule import simulate
+from treadle.verify.arrivals import Tracked
 from treadle.verify.check import prove
 from treadle.verify.faults import changed, erase, faults
+from treadle.verify.program import Program
 from treadle.verify.reports import Verdict
 
 EXAMPLE = (Path(__file__).parents[2] / "examples" / "split_matmul.mlir").read_text(encoding="utf-8")
@@ -200,6 +202,27 @@ def test_groups_have_counters_of_their_own() -> None:
     arrival = next(op for op in kernel.walk() if isinstance(op, tile.CountInOp))
     found = prove(changed(kernel, list(kernel.walk()).index(arrival), _at_one_counter_for_two))
     assert "no number tells the workgroups of a counter apart" in str(found.first_error("k"))
+
+
+@pytest.mark.parametrize(
+    ("divisor", "kind", "status"),
+    [(3, arith.RemUIOp, "right"), (3, arith.DivUIOp, "right"), (4, arith.DivUIOp, "open"), (2, arith.RemUIOp, "wrong")],
+)
+def test_as_many_arrivals_as_all_counters_count(divisor: int, kind: type[arith.DivUIOp], status: str) -> None:
+    """Nine workgroups for three counters to three: they are shared out evenly only where no counter has more than three."""
+    text, knobs = IN_ROLES["one group"]
+    _, kernel = product_kernel(text, **knobs)
+    assert kernel.grid_text()[0] == "9"
+    arrival = next(op for op in kernel.walk() if isinstance(op, tile.CountInOp))
+    by, own = arith.ConstantOp(builtin.IntegerAttr(divisor, builtin.IndexType())), tile.ProgramIdOp(0)
+    others = [kind_of(own.result, by.result) for kind_of in (arith.RemUIOp, arith.DivUIOp)]
+    place = kind(own.result, by.result)
+    assert arrival.parent is not None
+    for new in (by, own, *others, place):
+        arrival.parent.insert_op_before(new, arrival)
+    arrival.operands[list(arrival.operands).index(arrival.offsets[0])] = place.result
+    (known,) = Tracked(Program(kernel)).arrivals.hand_overs
+    assert known.counting.status == status
 
 
 def _at_one_counter_for_two(op: Operation) -> None:
