@@ -68,6 +68,15 @@ def test_attention_is_tuned() -> None:
         assert list(roles.role_warps())[1] * 16 == asked.tile[0]
 
 
+def test_candidates_have_clusters_or_none() -> None:
+    """Rows that begin inside requests of the cache: beside tiles in clusters of four stand the same ones alone."""
+    workload = find("gemm-bf16-tt-1464x544x18152")
+    assert workload is not None
+    options = CompileOptions(split_reduction="off")
+    found = candidates(problem_of(workload.text, "tt", "sm_90a", options), "sm_90a", options, 40)
+    assert {1, 4} <= {one.cluster for one in found} <= {1, 2, 4}
+
+
 @pytest.mark.parametrize("target", ["sm_90a", "gfx942"])
 @pytest.mark.parametrize("name", ["square-4096-nk", "llama3-8b-decode-1-qkv", "llama3-8b-decode-16-o", "ragged-123x456x51234-f32"])
 def test_candidates_are_distinct_and_begin_with_the_compilers_choice(name: str, target: str) -> None:

@@ -5,9 +5,7 @@ from generators.arrivals import IN_CLUSTERS, product_kernel, scheduled, split_su
 
 from treadle.dialects import tile
 from treadle.errors import TreadleError
-from treadle.ir.dialects import builtin
 from treadle.ir.text import parse_module
-from treadle.verify.check import prove
 
 
 def test_text_of_both_levels() -> None:
@@ -43,14 +41,6 @@ def test_counters_are_integers(change: tuple[str, str], message: str) -> None:
     text = split_sum().replace(*change)
     text = text.replace("memref<?xi32", "memref<?xf32") if "ptr" in change[0] else text
     assert message in refusal(text).message
-
-
-def test_clusters_do_not_arrive() -> None:
-    kernel = scheduled(split_sum(), "sm_90a")
-    kernel.properties["cluster"] = builtin.IntegerAttr(2, builtin.i64)
-    with pytest.raises(TreadleError, match="workgroups of clusters arrive together") as caught:
-        prove(kernel)
-    assert caught.value.code == "TR416"
 
 
 def test_what_a_schedule_may_not_say() -> None:

@@ -57,6 +57,6 @@ def test_counters_are_integers() -> None:
 def test_clusters_take_no_turns() -> None:
     kernel = scheduled(turn_sum(), "sm_90a")
     kernel.properties["cluster"] = builtin.IntegerAttr(2, builtin.i64)
-    with pytest.raises(TreadleError, match="workgroups of clusters arrive together") as caught:
+    with pytest.raises(TreadleError, match="workgroups of a cluster begin together") as caught:
         prove(kernel)
     assert caught.value.code == "TR416"

@@ -77,8 +77,13 @@ tile.kernel @split_sum(%x: !tile.ptr<f32>, %part_sums: !tile.ptr<f32>, %counters
 
 def fixed_sum(rows: int, columns: int, parts: int) -> str:
     """`split_sum` for known sizes."""
+    return with_sizes(split_sum(), rows, columns, parts)
+
+
+def with_sizes(text: str, rows: int, columns: int, parts: int) -> str:
+    """The text of a `split_sum`, a wrong one too, for known sizes."""
     sizes = {"rows": rows, "columns": columns, "parts": parts, "chunk": -(-columns // parts)}
-    text = split_sum().replace(",\n                       %rows: index, %columns: index, %parts: index, %chunk: index)", ")")
+    text = text.replace(",\n                       %rows: index, %columns: index, %parts: index, %chunk: index)", ")")
     text = text.replace('  requires = ["columns <= parts * chunk"], ', "  ")
     for name, size in sizes.items():
         text = text.replace(f'"{name}"', f'"{size}"')
@@ -188,6 +193,21 @@ IN_CLUSTERS: dict[str, tuple[str, dict[str, Any]]] = {
     "tiles": (split_product(63, 65, 639, 2, merge="cluster"), {"form": "tiles"}),
 }
 """Split products whose parts the workgroups of a cluster have."""
+
+
+def shared_products(merge: str) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Split products, in parts of equal and of unequal length, whose clusters fetch an operand once; some of them have tiles beyond the
+    result. `merge`: who merges.
+    """
+    two = {"tile": (64, 64, 64), "num_stages": 3, "consumer_warpgroups": 2, "cluster": 2}
+    return {
+        "columns": (split_product(136, 32, 640, 3, merge=merge), {"tile": (64, 32, 64), "num_stages": 2, "cluster": 2, "group_m": 2}),
+        "rows": (split_product(128, 136, 448, 2, merge=merge), {**two, "group_m": 1}),
+        "rows, alike": (split_product(128, 72, 768, 2, "bf16", merge=merge), {**two, "group_m": 1}),
+        "exchanged": (split_product(32, 328, 448, 2, merge=merge), {**two, "form": "exchanged", "tile": (64, 32, 64), "group_m": 2}),
+        "of four": (split_product(136, 32, 320, 2, merge=merge), {"tile": (64, 32, 64), "num_stages": 2, "cluster": 4, "group_m": 4}),
+        "swapped": (split_product(32, 512, 1000, 3, merge=merge), {"form": "swapped", "num_stages": 3, "cluster": 2}),
+    }
 
 
 def scheduled(text: str, target: str, options: CompileOptions | None = None) -> tile.KernelOp:

@@ -89,8 +89,8 @@ def compiled() -> Iterator[tuple[str, tile.KernelOp]]:
 
 
 def splits() -> Iterator[tuple[str, tile.KernelOp]]:
-    """Split products by who merges their parts: a second launch, the last workgroup to arrive, the workgroups of a cluster, each in
-    its turn.
+    """Split products by who merges their parts: a second launch, the last workgroup to arrive (both also with clusters that fetch an
+    operand once), the workgroups of a cluster, each in its turn.
     """
     choices: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
         ("launch", "sm_90a", arrivals.split_product(33, 40, 200, 2, merge="kernel"), {}),
@@ -98,6 +98,8 @@ def splits() -> Iterator[tuple[str, tile.KernelOp]]:
         ("last", "sm_90a", arrivals.split_product(33, 40, 200, 2), {}),
         ("last", "gfx942", arrivals.split_product(33, 40, 200, 2), {}),
         ("last_roles", "sm_90a", *arrivals.IN_ROLES["one group"]),
+        ("last_shared", "sm_90a", *arrivals.shared_products("last")["rows"]),
+        ("launch_shared", "sm_90a", *arrivals.shared_products("kernel")["columns"]),
         ("cluster", "sm_90a", arrivals.split_product(33, 40, 200, 2, merge="cluster"), {}),
         ("cluster_roles", "sm_90a", *arrivals.IN_CLUSTERS["one group"]),
         ("turn", "sm_90a", arrivals.split_product(33, 40, 200, 3, merge="turnstile"), {}),

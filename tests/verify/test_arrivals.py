@@ -2,15 +2,33 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
-from generators.arrivals import IN_CLUSTERS, IN_ROLES, WRONG, fixed_sum, product_kernel, scheduled, split_product, split_rows, split_sum
-from hazards.campaign import simulator_objects
+from generators.arrivals import (
+    IN_CLUSTERS,
+    IN_ROLES,
+    WRONG,
+    fixed_sum,
+    product_kernel,
+    product_kernels,
+    scheduled,
+    shared_products,
+    split_product,
+    split_rows,
+    split_sum,
+    sum_arrays,
+    with_sizes,
+)
+from hazards.campaign import WAYS, simulator_objects
 
 from treadle.dialects import sync, tile
 from treadle.ir.core import Operation
 from treadle.ir.dialects import arith, builtin
+from treadle.sim.schedule import simulate
+from treadle.verify.arrivals import Tracked
 from treadle.verify.check import prove
 from treadle.verify.faults import changed, erase, faults
+from treadle.verify.program import Program
 from treadle.verify.reports import Verdict
 
 EXAMPLE = (Path(__file__).parents[2] / "examples" / "split_matmul.mlir").read_text(encoding="utf-8")
@@ -111,6 +129,61 @@ def test_every_fault_of_a_cluster_is_found(name: str) -> None:
     assert name == "tiles" or ("not in workgroup 1" in descriptions and "sync.wait_phase" in descriptions)
 
 
+@pytest.mark.parametrize("merge", ["last", "kernel"])
+@pytest.mark.parametrize("name", shared_products("last"))
+def test_every_fault_of_clusters_that_fetch_an_operand_once_is_found(name: str, merge: str) -> None:
+    """Workgroups whose tiles share an operand of one part: arrivals at each of them, at counters, and the meetings at both ends."""
+    text, knobs = shared_products(merge)[name]
+    kernel = product_kernels(text, **knobs)[0]
+    assert (kernel.cluster_size(), prove(kernel).is_proven) == (knobs["cluster"], True)
+    found = list(faults(kernel, ("remove", "weaken")))
+    proven = [fault for fault in found if prove(fault.kernel).is_proven]
+    # With a tile a workgroup nobody fills again what the first one's results have left from.
+    assert not proven or (merge, name) == ("kernel", "rows, alike")
+    assert not [fault.description for fault in proven if simulator_objects(fault.kernel, ())]
+    descriptions = " ".join(fault.description for fault in found)
+    assert descriptions.count("sync.cluster_barrier") == 2
+    assert "not in workgroup 1" in descriptions and ("counts to one more" in descriptions) == (merge == "last")
+
+
+def in_clusters(text: str, count: int, *, of_parts: bool = False) -> tile.KernelOp:
+    """A kernel of `split_sum` in clusters of workgroups with neighbouring rows, or with the parts of a row."""
+    if of_parts:
+        text = text.replace("%row = tile.program_id 0", "%row = tile.program_id 1")
+        text = text.replace("%part = tile.program_id 1", "%part = tile.program_id 0")
+    kernel = scheduled(text, "sm_90a")
+    kernel.properties["cluster"] = builtin.IntegerAttr(count, builtin.i64)
+    return kernel
+
+
+@pytest.mark.parametrize(("of_parts", "count"), [(False, 2), (True, 2), (True, 4)])
+def test_workgroups_of_clusters_arrive_each_for_itself(of_parts: bool, count: int) -> None:
+    """Whatever rows and parts the workgroups of a cluster have: they arrive as others do."""
+    kernel = in_clusters(fixed_sum(4, 700, 4), count, of_parts=of_parts)
+    assert prove(kernel, stores=True).is_proven
+    assert [fault.description for fault in faults(kernel, ("remove", "weaken")) if prove(fault.kernel).is_proven] == []
+    arrays, _ = sum_arrays(4, 700, 4)
+    for mode, seed in WAYS:
+        report = simulate(kernel, arrays, mode=mode, seed=seed)
+        assert report.ok
+        np.testing.assert_allclose(report.outputs[-1], arrays[0].sum(1), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("of_parts", [False, True])
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_kernels_in_clusters(name: str, of_parts: bool) -> None:
+    assert not prove(in_clusters(with_sizes(WRONG[name], 4, 700, 6), 2, of_parts=of_parts), stores=True).is_proven
+
+
+def test_parts_of_one_cluster_alone() -> None:
+    """What no two clusters have to hand on, workgroups of one have: the order of the count is asked for."""
+    _, kernel = product_kernel(split_product(64, 32, 384, 2), tile=(64, 32, 64), num_stages=2)
+    assert kernel.grid_text()[0] == "2"
+    kernel.properties["cluster"] = builtin.IntegerAttr(2, builtin.i64)
+    assert prove(kernel).is_proven
+    assert [fault.description for fault in faults(kernel, ("remove", "weaken")) if prove(fault.kernel).is_proven] == []
+
+
 def test_an_arrival_ahead_of_what_other_warps_store() -> None:
     """The warp that counts may be far ahead of the others: it knows of their stores by a barrier alone, whoever goes first in a run."""
     text, knobs = IN_ROLES["swapped"]
@@ -129,6 +202,27 @@ def test_groups_have_counters_of_their_own() -> None:
     arrival = next(op for op in kernel.walk() if isinstance(op, tile.CountInOp))
     found = prove(changed(kernel, list(kernel.walk()).index(arrival), _at_one_counter_for_two))
     assert "no number tells the workgroups of a counter apart" in str(found.first_error("k"))
+
+
+@pytest.mark.parametrize(
+    ("divisor", "kind", "status"),
+    [(3, arith.RemUIOp, "right"), (3, arith.DivUIOp, "right"), (4, arith.DivUIOp, "open"), (2, arith.RemUIOp, "wrong")],
+)
+def test_as_many_arrivals_as_all_counters_count(divisor: int, kind: type[arith.DivUIOp], status: str) -> None:
+    """Nine workgroups for three counters to three: they are shared out evenly only where no counter has more than three."""
+    text, knobs = IN_ROLES["one group"]
+    _, kernel = product_kernel(text, **knobs)
+    assert kernel.grid_text()[0] == "9"
+    arrival = next(op for op in kernel.walk() if isinstance(op, tile.CountInOp))
+    by, own = arith.ConstantOp(builtin.IntegerAttr(divisor, builtin.IndexType())), tile.ProgramIdOp(0)
+    others = [kind_of(own.result, by.result) for kind_of in (arith.RemUIOp, arith.DivUIOp)]
+    place = kind(own.result, by.result)
+    assert arrival.parent is not None
+    for new in (by, own, *others, place):
+        arrival.parent.insert_op_before(new, arrival)
+    arrival.operands[list(arrival.operands).index(arrival.offsets[0])] = place.result
+    (known,) = Tracked(Program(kernel)).arrivals.hand_overs
+    assert known.counting.status == status
 
 
 def _at_one_counter_for_two(op: Operation) -> None:

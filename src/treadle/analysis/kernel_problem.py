@@ -282,11 +282,17 @@ class KernelProblem:
         crowded = any(pieces) and bool(dispatch.texts(nest.kernel.symbols))
         together = self.parts_together(row.m)
         parts = self.parts if self.merges_parts else 1
-        tiled = [axis for axis in nest.axes if axis.is_reduction] + [nest.axes[main_axis(nest, role)] for role in ("m", "n")]
-        alike = all(axis.size.is_constant for axis in tiled)
-        known = replace(known, scaled=bool(self.kind.scales), parts=parts, in_cluster=together > 1, has_like_tiles=alike)
+        known = replace(known, scaled=bool(self.kind.scales), parts=parts, in_cluster=together > 1, has_like_tiles=self._has_like_tiles)
         known = replace(known, in_turn=self.merges_in_turn)
         return replace(known, takes_turns=self.may_take_turns, piece_bytes=pieces, is_crowded=crowded, operands=self.operands)
+
+    @property
+    def _has_like_tiles(self) -> bool:
+        """Whether all tiles of one block, as a part of a sum is, are known to have as many steps."""
+        nest = self.nest
+        blocks = frozenset[str]() if nest.kernel.reads else frozenset(nest.kernel.ranges)
+        sides = all(nest.axes[main_axis(nest, role)].size.is_constant for role in ("m", "n"))
+        return sides and all(axis.size.symbols() <= blocks for axis in nest.axes if axis.is_reduction)
 
     @property
     def results(self) -> tuple[ResultShape, ...]:

@@ -151,7 +151,7 @@ class RoleProblem:
     addresses that only the runtime knows take registers while threads copy, which leaves consumers fewer.
     `takes_turns`: workgroups may compute several tiles. `operands`: how A and B lie in memory. `parts`: so many parts of each tile are
     merged in the kernel, by the last workgroup, `in_cluster`, or `in_turn`; they are in the shape's batch. `has_like_tiles`:
-    all tiles have as many steps, as those of groups of several sizes have not.
+    all tiles of a part have as many steps, as those of groups of several sizes have not.
     """
 
     row: MatrixInstruction
@@ -255,8 +255,10 @@ def _cut_sides(problem: RoleProblem) -> tuple[bool, bool]:
 
 
 def may_cluster(problem: RoleProblem) -> bool:
-    """Whether clusters that fetch an operand once are worth a look."""
-    return problem.parts == 1 and problem.has_like_tiles and any(_cut_sides(problem))
+    """Whether clusters that fetch an operand once are worth a look: rows begin inside requests, and neighbours along m or n, which are of
+    one part, have nothing to wait for but one another.
+    """
+    return problem.has_like_tiles and not (problem.in_cluster or problem.in_turn) and any(_cut_sides(problem))
 
 
 def _is_shared(side: str, count: int, tile: RoleTile, shape: ContractionShape) -> bool:

@@ -187,14 +187,14 @@ class RoleCosts:
 
     def of(self, shape: ContractionShape, *, is_whole: bool = False, alike: bool = True) -> list[RoleSearch]:
         """The models of a contraction, and of one with exchanged operands; none where there are none. Parts that are not `alike` in length
-        take no turns, and no clusters that fetch an operand once.
+        take no turns.
         """
         if self._pieces is None:
             return []
         key = (shape.batch, shape.k, is_whole, alike)
         if (found := self._found.get(key)) is None:
             problems = _role_problems(self._problem, shape, self._pieces, self._spec, is_whole=is_whole)
-            asked = [replace(roles, takes_turns=alike, has_like_tiles=alike) for roles in problems]
+            asked = [replace(roles, takes_turns=alike) for roles in problems]
             self._models += [RoleSearch(roles, self._spec) for roles in asked[len(self._models) :]]
             found = self._found[key] = [model.of(roles) for model, roles in zip(self._models, asked, strict=False)]
         return found

@@ -44,9 +44,13 @@ class GlobalMemory(Untracked):
         self.hand_overs.arrive(agent, event, now)
 
     def check_grid(self) -> None:
-        """Accesses of workgroups that nothing orders: those of different clusters, unless they arrive at a counter."""
+        """Accesses of workgroups that nothing orders: those of different clusters, unless they arrive at a counter. Runs look at those of
+        one cluster.
+        """
         self.hand_overs.check_counts()
         for one, other in self.arrays.pairs():
+            if "cluster" in self._kinds and self.arrays.meeting(one, other, "cluster") is not None:
+                self.arrivals.orders(one, other)  # a run that asks for it then knows from its start what arrivals have to hand on
             met = self.arrays.meeting(one, other, "grid")
             if met is None or self.arrivals.orders(one, other):
                 continue
@@ -80,7 +84,7 @@ class GlobalMemory(Untracked):
                 continue
             kind = kind_of(record.agent, agent)
             met = self.arrays.meeting(self._static(record), static, kind)
-            if met is not None:
+            if met is not None and not (kind == "cluster" and self.arrivals.orders(self._static(record), static)):
                 self._compare(record, agent, event, access, met, kind, _distance(met, record.vector, vector), ordered)
 
     def _compare(

@@ -90,8 +90,10 @@ class HandOvers:
         for record in self._done.values():
             if record.event.op not in known.released or (record.agent is agent and not record.access.queue):
                 continue
+            if record.agent.strand.rank != agent.strand.rank:
+                continue  # another workgroup of the cluster, which arrives for itself
             if agent.strand.roles >= 0 and record.agent.strand.team != agent.strand.team:
-                continue  # another group of the role, which arrives for itself
+                continue  # another group of the role, which does so, too
             if not reached(agent.clock, record.component, record.value):
                 self._report_early(record, agent, event)
 

@@ -1,5 +1,5 @@
 """In which agents a value that nobody computes is one number: workgroups of a cluster and groups of a role have their own where it hangs on
-which of them they are, or on memory that may change.
+which of them they are, or on memory that may change, and where it matters to others which of them have it (`role_ends.py`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,6 +10,7 @@ from treadle.ir.ancestry import ancestors, operands_of
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import scf
 from treadle.verify.program import Program, is_first_axis, pointer_of
+from treadle.verify.role_ends import is_of_an_end
 from treadle.verify.scalars import constant_value, sources_of
 
 _QUOTIENTS = ("arith.divui", "arith.divsi", "arith.floordivsi")
@@ -19,6 +20,8 @@ Instance = tuple[int, int]
 
 def instances_of(program: Program, values: Sequence[SSAValue]) -> list[Instance]:
     """The instances of some values that are the same number wherever both are computed."""
+    if all(is_of_an_end(program, value) for value in values):
+        return [(-1, -1)]
     of_rank = of_group = False
     groups = max([_groups_of(value.owner) for value in values if isinstance(value.owner, Operation)], default=0)
     for op in _origins(program, values):

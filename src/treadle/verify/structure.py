@@ -220,8 +220,9 @@ def _fence(op: sync.FenceOp, spec: TargetSpec) -> None:
 
 def _at_counter(op: tile.OrderedCounterOp, spec: TargetSpec) -> None:
     kernel = op.parent_op()
-    if isinstance(kernel, tile.KernelOp) and kernel.cluster_size() > 1:
-        raise Misuse("workgroups of clusters arrive together", "let the workgroups of such a kernel be no clusters")
+    takes_turns = isinstance(op, tile.AwaitTurnOp | tile.PassTurnOp)
+    if takes_turns and isinstance(kernel, tile.KernelOp) and kernel.cluster_size() > 1:
+        raise Misuse("workgroups of a cluster begin together, in no order", "let the workgroups of such a kernel be no clusters")
 
 
 def _check_operands(op: Operation, roles: _Roles) -> None:

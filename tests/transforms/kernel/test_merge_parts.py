@@ -160,6 +160,53 @@ def test_random_products_in_clusters(seed: int) -> None:
         assert program.findings.report(()).ok, str(program.findings.report(()))
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_random_products_whose_clusters_fetch_an_operand_once(seed: int) -> None:
+    """Neighbours of one part share their rows or their columns, tiles beyond the result included, whoever merges the parts."""
+    rng = np.random.default_rng(300 + seed)
+    (m, n, k, parts), knobs = random_roles(rng)
+    count, merge, side = (2, 4)[seed % 2], ("last", "kernel")[seed // 2 % 2], int(rng.integers(2))
+    m, n, k = min(m, 80), min(n, 72), min(k, 520)
+    m, n = (m, n + 64 * int(rng.integers(1, 3))) if side else (m + 64, n)
+    parts, groups = min(parts, -(-k // 64)), int(rng.integers(1, 3)) if side else 1
+    asked = CompileOptions(
+        tile=(64, 64, 64),
+        num_stages=knobs["num_stages"],
+        consumer_warpgroups=groups,
+        cluster=count,
+        group_m=1 if side else count,
+        verify=False,
+    )
+    m += 8 * (m % (64 * groups) == 0)  # the ends cut tiles
+    n += 8 * (n % 64 == 0)
+    k, parts = max(k, 128), max(parts, 2)
+    text = split_product(m, n, k, parts, "bf16", merge=merge)
+    module = scheduled(read_source(text), "sm_90a", asked, None)
+    kernels = [op for op in module.walk() if isinstance(op, tile.KernelOp)]
+    assert kernels[0].cluster_size() == count
+    assert any(isinstance(op, tile.CountInOp) for op in kernels[0].walk()) == (merge == "last")
+    assert all(prove(kernel).is_proven for kernel in kernels)
+    a, b = rng.integers(-3, 4, (m, k)).astype(bfloat16), rng.integers(-3, 4, (k, n)).astype(bfloat16)
+    c = rng.integers(-9, 10, (m, n)).astype(np.float32)
+    for order in ("late", "random"):
+        program = ScheduledProgram(module, order, seed)
+        for _ in range(2):
+            np.testing.assert_array_equal(program(a, b, c)[0], a.astype(np.float64) @ b.astype(np.float64) + c)
+        assert program.findings.report(()).ok, str(program.findings.report(()))
+
+
+@pytest.mark.parametrize("merge", ["last", "kernel"])
+def test_counters_of_tiles_beyond_the_result(merge: str) -> None:
+    """Three rows of tiles are four in clusters of two: the workgroups of each have a counter, where parts are merged in the kernel."""
+    text = split_product(136, 32, 640, 3, merge=merge)
+    program = treadle.compile(text, "sm_90a", CompileOptions(tile=(64, 32, 64), num_stages=2, cluster=2, group_m=2))
+    kept = [b.bytes for b in program.manifest.buffers if b.kept]
+    assert kept == ([4 * 4] if merge == "last" else [])
+    assert program.manifest.kernels[0].cluster == (2, 1, 1)
+    told = " ".join(remark.text for remark in program.remarks)
+    assert "clusters of 2 share columns of B" in told and ("the last workgroup of a tile merges its parts" in told) == (merge == "last")
+
+
 @pytest.mark.parametrize("m", [384, 448, 832])
 @pytest.mark.parametrize(
     "knobs", [{"tile": (64, 64, 64), "num_stages": 3, "group_m": 4}, {"form": "tiles", "tile": (64, 64, 64), "group_m": 4}]

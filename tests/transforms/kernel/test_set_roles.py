@@ -10,11 +10,12 @@ from treadle import pipelines
 from treadle.dialects import pipe, tile
 from treadle.dialects.role_plan import RolePlan, RolePlanAttr
 from treadle.errors import KernelRejected, TreadleError
-from treadle.ir.dialects import builtin
+from treadle.ir.dialects import arith, builtin, scf
 from treadle.ir.passes import run_passes
 from treadle.ir.text import parse_module, print_module
 from treadle.options import CompileOptions
 from treadle.remarks import collect_remarks
+from treadle.transforms.kernel.roles.parts import STEPS_OF_TILES, cluster_refusal, turns_refusal
 from treadle.verify.check import is_right
 
 OPTIONS = CompileOptions(tile=(64, 64, 64), warps=(4, 1), consumer_warpgroups=2, num_stages=3, tuned=False)
@@ -119,6 +120,33 @@ def test_what_is_refused_is_a_remark_and_left_alone() -> None:
     plain = until("form-roles", CompileOptions(roles=False, tuned=False))
     assert "roles" not in kernel_in(plain).attributes
     assert not any(isinstance(op, pipe.RolesOp) for op in plain.walk())
+
+
+@pytest.mark.parametrize(
+    ("kind", "number", "in_turn", "is_refused"),
+    [
+        (arith.DivUIOp, 4, False, False),
+        (arith.DivUIOp, 2, False, False),
+        (arith.DivUIOp, 3, False, True),
+        (arith.RemUIOp, 4, False, True),
+        (arith.MuliOp, 4, False, True),
+        (arith.DivUIOp, 4, True, True),
+    ],
+)
+def test_clusters_have_the_same_steps(kind: type[arith.DivUIOp], number: int, in_turn: bool, is_refused: bool) -> None:
+    """Workgroups of a cluster of two share a part of a sum, and its length, where their ids divided by an even number tell it."""
+    kernel = kernel_in(until("lower-layout-conversions", replace(OPTIONS, consumer_warpgroups=1)))
+    (loop,) = (op for op in kernel.body.block.ops if isinstance(op, scf.ForOp))
+    assert cluster_refusal(kernel, 2, in_turn=in_turn) is None
+    by = arith.ConstantOp(builtin.IntegerAttr(number, builtin.IndexType()))
+    own, other = tile.ProgramIdOp(0), arith.ConstantOp(builtin.IntegerAttr(64, builtin.IndexType()))
+    part = kind(own.result, by.result)
+    steps = arith.MuliOp(part.result, other.result)
+    for op in (by, own, other, part, steps):
+        kernel.body.block.insert_op_before(op, loop)
+    loop.operands[1] = steps.result
+    assert cluster_refusal(kernel, 2, in_turn=in_turn) == (STEPS_OF_TILES if is_refused else None)
+    assert turns_refusal(kernel) == STEPS_OF_TILES
 
 
 def test_warpgroups_without_roles_are_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,7 +62,8 @@ def role_plan(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[RolePlan, list[s
         cut.append(f"no ping-pong: {reason}")
         ping_pong = 1
     cluster = asked.cluster
-    if cluster > 1 and (reason := cluster_refusal(kernel, cluster, rows=asked.shares_rows)) is not None:
+    several = bool(workgroups or by_grid)
+    if cluster > 1 and (reason := cluster_refusal(kernel, cluster, rows=asked.shares_rows, in_turn=several)) is not None:
         cut.append(f"no clusters: {reason}")
         cluster = 1
     deferred = int(asked.deferred_store)

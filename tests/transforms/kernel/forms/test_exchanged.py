@@ -9,6 +9,7 @@ from transforms.form_programs import assert_right, lowered, problem_of, workload
 from treadle.bench.families import beside, epilogue
 from treadle.bench.suite import find
 from treadle.bench.workload import Workload
+from treadle.dialects import tile
 from treadle.options import CompileOptions, ContractionOverrides, Form
 from treadle.transforms.kernel.forms import exchanged
 from treadle.transforms.kernel.set_kernel_form import answers
@@ -54,14 +55,28 @@ def test_parts(merge: str, layouts: str, groups: int) -> None:
     assert_right(work, module)
 
 
-@pytest.mark.parametrize("merge", ["last", "cluster"])
+@pytest.mark.parametrize("merge", ["cluster", "turnstile"])
 @pytest.mark.parametrize("form", ["roles", "exchanged"])
-def test_parts_that_are_merged_are_in_no_clusters_that_share_operands(form: Form, merge: str) -> None:
-    """Tiles that would make whole clusters have no counters to arrive at: the schedule was refused (TR415)."""
+def test_parts_that_are_merged_otherwise_are_in_no_clusters_that_share_operands(form: Form, merge: str) -> None:
+    """A cluster has the parts of a tile, or workgroups wait for their turn. Tiles that would make whole clusters are not there either."""
     work = _in_parts(_in_layout("gemm-bf16-nt-56x328x520"), 4, merge)
     asked = CompileOptions(form=form, tile=(64, 64, 64), warps=(4, 1), num_stages=3, cluster=2, group_m=1)
     module, said = lowered(work.text, "sm_90a", asked)
-    assert "no clusters, as parts are merged" in said
+    assert "no clusters that share operands, as parts are merged" in said
+    assert_right(work, module)
+
+
+@pytest.mark.parametrize("layouts", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize(("merge", "count", "rows"), [("last", 2, True), ("last", 4, False), ("kernel", 2, False), ("kernel", 4, True)])
+def test_clusters_of_parts_share_operands(layouts: str, merge: str, count: int, rows: bool) -> None:
+    """Parts of unequal length, tiles beyond the result: neighbours of one part fetch their rows or columns once."""
+    form: Form = "exchanged" if layouts in ("tt", "nn") else "roles"
+    work = _in_parts(_in_layout(f"gemm-f16-{layouts}-136x136x328"), 3, merge)
+    asked = CompileOptions(form=form, tile=(64, 64, 64), warps=(4, 1), num_stages=3, cluster=count, group_m=1 if rows else count)
+    module, said = lowered(work.text, "sm_90a", asked)
+    assert f"clusters of {count} share {'rows of A' if rows else 'columns of B'}" in said
+    kernel = next(op for op in module.walk() if isinstance(op, tile.KernelOp))
+    assert kernel.cluster_size() == count
     assert_right(work, module)
 
 

@@ -176,8 +176,9 @@ def _choice(problem: KernelProblem, tile: RoleTile, warps: tuple[int, int], *, i
     spec, types = problem.spec, problem.types
     mixed, about_widths = _mixed_widths(problem, tile)
     knobs = {name: getattr(tile, name) for name in ROLE_KNOBS}
-    # Tiles that make whole clusters lie beyond the result, and have no counters for their parts to arrive at.
-    shared = "" if problem.merges_parts else shared_operand(tile, problem.shape)
+    # Workgroups that add their parts in turn are no clusters, and those of clusters that merge the parts of a tile have no others.
+    has_others = problem.merges_in_turn or problem.parts_together(tile.m) > 1
+    shared = "" if has_others else shared_operand(tile, problem.shape)
     knobs["cluster"] = tile.cluster if shared else 1
     config = Config(
         axes=problem.axes,
@@ -203,7 +204,7 @@ def _choice(problem: KernelProblem, tile: RoleTile, warps: tuple[int, int], *, i
     consumers = tile.consumer_warpgroups * tile.ping_pong
     text += f"; {consumers} consumer warpgroups {how}fed through {tile.num_stages} stages by a producer{about_widths}"
     text += f"; clusters of {config.cluster} share {'rows of A' if shared == 'a' else 'columns of B'}" if config.cluster > 1 else ""
-    text += "; no clusters, as parts are merged" if tile.cluster > 1 and problem.merges_parts else ""
+    text += "; no clusters that share operands, as parts are merged" if tile.cluster > 1 and has_others else ""
     text += "; all places of a window for each step of channels" if config.places_inside else ""
     text += merging_text(problem, config)
     return Choice(config, seconds, text, tile.m * tile.n / tile.warps, is_light)

@@ -1,14 +1,17 @@
 """Taking a kernel apart: what specialisation rearranges, and which kernels it must refuse."""
 
+from treadle.analysis.divisibility import constant_value
 from treadle.dialects import pipe, tile
 from treadle.dialects.effects import HasEffects
 from treadle.dialects.pipe import part_layout
 from treadle.dialects.tile_types import is_tile
 from treadle.ir.builtin import IndexType, i1, i32
 from treadle.ir.core import Operation, SSAValue
-from treadle.ir.dialects import scf
+from treadle.ir.dialects import arith, scf
 from treadle.records import dataclass
 from treadle.transforms.kernel.roles.splitting import splitting_of
+
+STEPS_OF_TILES = "the number of steps depends on the tile"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,16 +173,16 @@ def part_axis(copy: tile.CopyOp, count: int, *, rows: bool) -> int | None:
     return next((axis for axis in (own, other) if part_layout(layout, axis, count) is not None), None)
 
 
-def cluster_refusal(kernel: tile.KernelOp, cluster: int, *, rows: bool = False) -> str | None:
+def cluster_refusal(kernel: tile.KernelOp, cluster: int, *, rows: bool = False, in_turn: bool = False) -> str | None:
     """Why workgroups of a kernel that `refusal` lets pass cannot share the operand of their tiles' columns, or of their `rows`; None where
-    they can.
+    they can. `in_turn`: a workgroup has several tiles.
     """
-    if any(isinstance(op, tile.OrderedCounterOp) for op in kernel.walk()):
-        return "workgroups arrive at counters, each by itself"
+    if any(isinstance(op, tile.AwaitTurnOp) for op in kernel.walk()):
+        return "workgroups wait for their turn, each by itself"
     if kernel.cluster_size() > 1:
         return "workgroups of a cluster have the parts of one tile"
-    if (reason := turns_refusal(kernel)) is not None:
-        return reason
+    if not _has_steps_of_clusters(kernel, 0 if in_turn else cluster):
+        return STEPS_OF_TILES
     for copy in shared_copies(parts_of(kernel), rows=rows):
         if not copy.is_bulk:
             return "the shared operand comes by the threads' copies, which fill one workgroup"
@@ -190,9 +193,30 @@ def cluster_refusal(kernel: tile.KernelOp, cluster: int, *, rows: bool = False) 
 
 def turns_refusal(kernel: tile.KernelOp) -> str | None:
     """Why consumers of a kernel that `refusal` lets pass cannot take tiles in turn, None where they can."""
+    return None if _has_steps_of_clusters(kernel, 0) else STEPS_OF_TILES
+
+
+def _has_steps_of_clusters(kernel: tile.KernelOp, cluster: int) -> bool:
+    """Whether all tiles of a cluster of so many workgroups have the same steps, as those of one part of a sum have; of 0, all tiles."""
     parts = parts_of(kernel)
-    fixed = set(parts.fixed)
-    for bound in (parts.loop.lb, parts.loop.ub, parts.loop.step):
-        if isinstance(bound.owner, Operation) and bound.owner not in fixed:
-            return "the number of steps depends on the tile"
-    return None
+    fixed, loop = set(parts.fixed), parts.loop
+    pending, seen = [loop.lb, loop.ub, loop.step], set[SSAValue]()
+    while pending:
+        value = pending.pop()
+        op = value.owner
+        if value in seen or not isinstance(op, Operation) or op in fixed:
+            continue
+        seen.add(value)
+        if not cluster or not op.name.startswith("arith."):
+            return False
+        if not _is_of_cluster(op, cluster):
+            pending += op.operands
+    return True
+
+
+def _is_of_cluster(op: Operation, cluster: int) -> bool:
+    """Whether an operation makes of a workgroup's id what all workgroups of its cluster make of theirs."""
+    if not isinstance(op, arith.DivUIOp | arith.DivSIOp) or not isinstance(op.lhs.owner, tile.ProgramIdOp):
+        return False
+    divisor = constant_value(op.rhs)
+    return divisor is not None and divisor > 0 and divisor % cluster == 0

@@ -96,9 +96,10 @@ def _place(kernel: KernelBuilder, config: ContractionConfig, counts: TileCounts,
         for axis, place in zip(parts, inner, strict=True):
             kernel.offset[axis] = place
     *outer, plane = delinearize(index, number, [*(sizes[axis] for axis in batch), index.product([m_tiles, across])])
-    # Who arrives at which counter is proven where tiles are numbered by constants; the last group of rows may be smaller than the others.
-    arrives = dispatch.MERGE in kernel.kernel.attributes and config.parts_together == 1
-    m_place, n_place = _raster(index, plane, (m_tiles, across), 1 if arrives else config.group_m, config.tiles_together[1])
+    # Who arrives at which counter is proven where tiles are numbered by constants; the last group of rows may be smaller than the others,
+    # but for groups that are clusters.
+    arrives, (rows, columns_together) = dispatch.MERGE in kernel.kernel.attributes and config.parts_together == 1, config.tiles_together
+    m_place, n_place = _raster(index, plane, (m_tiles, across), rows if arrives else config.group_m, columns_together)
     *blocks, n_place = delinearize(index, n_place, [*(sizes[axis] for axis in columns), n_tiles])
     for axis, place in zip([*batch, *columns], [*outer, *blocks], strict=True):
         kernel.offset[axis] = place
@@ -252,4 +253,5 @@ def _build_tile(
     totals = reduction_loops(kernel, loops, start_tiles, step, always=has_roles)
     for root, total in zip(roots, totals, strict=True):
         kernel.known[root.op.results[0]] = with_initial(kernel, Initial(root), total, c_frame, sum_of(acc_type))
-    finish(kernel, c_frame, config.groups, config.parts_together)
+    of_m, of_n = config.tiles_together
+    finish(kernel, c_frame, (config.groups * of_m, of_n), config.parts_together)

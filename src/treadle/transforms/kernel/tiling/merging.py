@@ -22,9 +22,10 @@ from treadle.transforms.kernel.tiling.joins import join_by, joined_along
 from treadle.transforms.kernel.tiling.scalars import Tile
 
 
-def finish(kernel: KernelBuilder, frame: Frame, groups: int = 1, together: int = 1) -> None:
+def finish(kernel: KernelBuilder, frame: Frame, whole: tuple[int, int] = (1, 1), together: int = 1) -> None:
     """Compute the consumers of the root and store the results, over the tile `frame` of the result; where there are parts to merge, as the
-    last workgroup does. `groups` of warps have tiles that are neighbours along the frame's first axis: each arrives for its own.
+    last workgroup does. `whole`: along the frame's first two axes there are tiles of multiples of so many, since groups of warps have
+    neighbours along the first one, each of which arrives for its own, and clusters along either.
     `together`: that many workgroups, those of a cluster, have all parts of a tile, and merge them without arrivals.
     """
     marked = kernel.kernel.attributes.get(dispatch.MERGE)
@@ -36,12 +37,12 @@ def finish(kernel: KernelBuilder, frame: Frame, groups: int = 1, together: int =
         finish_in_cluster(kernel, frame, together, join_by(type(how), how))
         return
     index = kernel.index
-    kernel.counters = product([count for *_, count in _tiled(kernel, frame, groups)])
+    kernel.counters = product([count for *_, count in _tiled(kernel, frame, whole)])
     if dispatch.MERGE_IN_TURN in kernel.kernel.attributes:
-        _finish_in_turn(kernel, frame, _counters(kernel, marked.value.data), _tile_number(kernel, frame, groups))
+        _finish_in_turn(kernel, frame, _counters(kernel, marked.value.data), _tile_number(kernel, frame, whole))
         return
     kernel.store_result(0, frame)
-    last = index.insert(tile.ArriveLastOp(_counters(kernel, marked.value.data), [_tile_number(kernel, frame, groups)], _count(kernel)))
+    last = index.insert(tile.ArriveLastOp(_counters(kernel, marked.value.data), [_tile_number(kernel, frame, whole)], _count(kernel)))
     block = Block()
     index.builder.insert(scf.IfOp(last, [], Region(block)))
     place = kernel.enter(block)
@@ -96,13 +97,15 @@ def _inside(kernel: KernelBuilder, block: Block) -> Generator[None]:
     kernel.leave(place)
 
 
-def _tiled(kernel: KernelBuilder, frame: Frame, groups: int) -> list[tuple[int, int, Expr]]:
-    """The axes of the result, with the extent of a tile along each and how many tiles there are, those of groups beyond the end too."""
-    extents = dict(zip(frame.axes, frame.extents, strict=True))
+def _tiled(kernel: KernelBuilder, frame: Frame, whole: tuple[int, int]) -> list[tuple[int, int, Expr]]:
+    """The axes of the result, with the extent of a tile along each and how many tiles there are, those beyond the end too that make them
+    `whole`.
+    """
+    extents, multiples = dict(zip(frame.axes, frame.extents, strict=True)), dict(zip(frame.axes, whole, strict=False))
     found: list[tuple[int, int, Expr]] = []
     for number, axis in enumerate(kernel.nest.axes):
         if not axis.block and not axis.is_reduction:
-            extent, together = extents.get(number, 1), groups if number == frame.axes[0] else 1
+            extent, together = extents.get(number, 1), multiples.get(number, 1)
             found.append((number, extent, ceil_div(kernel.axis_bound(number), extent * together) * together))
     return found
 
@@ -114,11 +117,11 @@ def _counters(kernel: KernelBuilder, number: int) -> SSAValue:
     return kernel.index.insert(tile.ViewOp(kernel.inputs[number], [known], [1], align=16))
 
 
-def _tile_number(kernel: KernelBuilder, frame: Frame, groups: int) -> SSAValue:
+def _tile_number(kernel: KernelBuilder, frame: Frame, whole: tuple[int, int]) -> SSAValue:
     """The number of the tile among those of the result."""
     index = kernel.index
     found = index.constant(0)
-    for axis, extent, tiles in _tiled(kernel, frame, groups):
+    for axis, extent, tiles in _tiled(kernel, frame, whole):
         if (count := tiles.as_int()) is None:
             raise InternalError("a tile count that only the runtime knows")
         own = index.divide(kernel.offset[axis], index.constant(extent))
