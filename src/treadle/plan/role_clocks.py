@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from treadle.machine.rates import RoleRates
 from treadle.machine.spec import TargetSpec
-from treadle.plan.cache_requests import SECTOR_BYTES, request_factor
+from treadle.plan.cache_requests import LINE_BYTES, SECTOR_BYTES, request_factor
 from treadle.plan.mixed_widths import timed_columns
 from treadle.plan.part_merges import cluster_clocks, last_clocks, turns_clocks
 from treadle.plan.rasters import fetched_by_pairs, least_fetched_by_pairs, read_again
@@ -43,6 +43,8 @@ TWO_UNDER_WAY = 4
 """Slots of a ring of which threads keep two in flight at least."""
 COPIED_AHEAD = 3
 """How arithmetic and memory add up: rings keep the memory busy meanwhile (see `limited`)."""
+CUT_LINE = 0.5
+"""Of what results cost whose rows begin inside a sector, what those do that begin inside a line of the cache alone."""
 NEAR = 6
 """How two limits of a step add up where they are near one another (see `limited`)."""
 
@@ -247,7 +249,11 @@ class _TileModel:
             loop = limited(steps * arithmetic + between, copying, NEAR)
             # An epilogue may take as long as the others' loops.
             return max(loop, (loop + self.computing + 2 * self.leaving) / self.tile.ping_pong)
-        return limited(steps * arithmetic + self.between + self.computing, copying, NEAR)
+        work = steps * arithmetic
+        if self.tile.deferred_store:
+            # Results that take longer to leave than the next tile's steps are waited for.
+            work = limited(work, self.leaving, COPIED_AHEAD)
+        return limited(work + self.between + self.computing, copying, NEAR)
 
     def last(self, steps: int, active: int, part: float = 1.0) -> float:
         """Clocks of a unit's last tile, whose results nothing hides."""
@@ -308,7 +314,8 @@ def _element_clocks(result: ResultShape, tile: RoleTile, spec: TargetSpec) -> fl
     """Clocks of an element of a result on its way out."""
     rates = spec.rates.roles
     if result.in_bulk:
-        return rates.epilogue_clocks + (rates.cut_store_clocks if result.pitch_bytes % SECTOR_BYTES else 0)
+        cut = 1.0 if result.pitch_bytes % SECTOR_BYTES else CUT_LINE if result.pitch_bytes % LINE_BYTES else 0.0
+        return rates.epilogue_clocks + cut * rates.cut_store_clocks
     return rates.epilogue_clocks + rates.stored_clocks + stored_cut_clocks(result, tile.m if result.along_m else tile.n & -tile.n, spec)
 
 
