@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _QUOTIENTS = frozenset("arith." + name for name in ("divui", "divsi", "floordivsi", "remui", "remsi", "andi", "shrui", "shrsi"))
 MAX_NUMBERINGS = 12
+TOO_HARD = "its counters are too hard to compare with its count"
 COST = 2_000_000
 """What the questions about one numbering may cost together, in the integer set library's count: each is asked once a kernel."""
 
@@ -46,9 +47,9 @@ def counting_of(forms: Forms, op: tile.CountInOp, access: GlobalAccess) -> Count
         return Counting("open", access.doubt or "its count is not known")
     doubt = "no number tells the workgroups of a counter apart"
     numbered: list[_Arrivals] = []
-    try:
-        for number in _numberings(forms, op):
-            arrivals = _Arrivals(forms, op, access, number, count)
+    for number in _numberings(forms, op):
+        arrivals = _Arrivals(forms, op, access, number, count)
+        try:
             with bounded(COST):
                 if not arrivals.are_inside():
                     return Counting("open", "it may lie outside its counters")
@@ -56,15 +57,22 @@ def counting_of(forms: Forms, op: tile.CountInOp, access: GlobalAccess) -> Count
                     continue
                 if arrivals.are_all():
                     return Counting("right")
-                numbered.append(arrivals)
-    except TooHard:
-        return Counting("open", "its counters are too hard to compare with its count")
+        except TooHard:
+            return _compared(numbered, doubt) if numbered else Counting("open", TOO_HARD)
+        numbered.append(arrivals)
+    return _compared(numbered, doubt)
+
+
+def _compared(numbered: "list[_Arrivals]", doubt: str) -> Counting:
+    """What is known of the first of these numberings that tells anything, which takes longer to find."""
+    from treadle.verify.integer_sets import TooHard, bounded
+
     for arrivals in numbered:
         try:
             with bounded(COST):
                 found = arrivals.compared()
         except TooHard:
-            return Counting("open", "its counters are too hard to compare with its count")
+            return Counting("open", TOO_HARD)
         if found.status != "open":
             return found
         doubt = found.doubt
@@ -190,9 +198,9 @@ class _Arrivals:
         return ("with " + ", ".join(sizes),) if sizes else ()
 
     def are_all(self) -> bool:
-        """Whether arrivals that are inside and numbered are known to have all numbers from 0 to their count at each counter: as many as there
-        are counters and numbers, of which no two have both in common, leave none out. What `compared` finds takes seconds where tiles are
-        walked in groups.
+        """Whether arrivals that are inside and numbered are known to have all numbers from 0 to their count at each counter: as many as
+        there are counters and numbers, of which no two have both in common, leave none out. What `compared` finds takes seconds where tiles
+        are walked in groups.
         """
         role, counters = role_of(self.op), tile.memref_type(self.op.counters).get_shape()
         sizes = [size.as_int() for size in self.forms.grid]
