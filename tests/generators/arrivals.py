@@ -200,11 +200,13 @@ def shared_products(merge: str) -> dict[str, tuple[str, dict[str, Any]]]:
     result. `merge`: who merges.
     """
     two = {"tile": (64, 64, 64), "num_stages": 3, "consumer_warpgroups": 2, "cluster": 2}
+    # Who merges in the kernel does so with operands as they stand.
+    exchanged = "exchanged" if merge == "kernel" else "roles"
     return {
         "columns": (split_product(136, 32, 640, 3, merge=merge), {"tile": (64, 32, 64), "num_stages": 2, "cluster": 2, "group_m": 2}),
         "rows": (split_product(128, 136, 448, 2, merge=merge), {**two, "group_m": 1}),
         "rows, alike": (split_product(128, 72, 768, 2, "bf16", merge=merge), {**two, "group_m": 1}),
-        "exchanged": (split_product(32, 328, 448, 2, merge=merge), {**two, "form": "exchanged", "tile": (64, 32, 64), "group_m": 2}),
+        "exchanged": (split_product(32, 328, 448, 2, merge=merge), {**two, "form": exchanged, "tile": (64, 32, 64), "group_m": 2}),
         "of four": (split_product(136, 32, 320, 2, merge=merge), {"tile": (64, 32, 64), "num_stages": 2, "cluster": 4, "group_m": 4}),
         "swapped": (split_product(32, 512, 1000, 3, merge=merge), {"form": "swapped", "num_stages": 3, "cluster": 2}),
     }

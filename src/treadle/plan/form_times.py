@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from math import inf
 
 from treadle.machine.spec import MatrixInstruction, TargetSpec
-from treadle.plan.result_stores import stored_cut_clocks
+from treadle.plan.result_stores import cut_row_clocks, stored_cut_clocks
 from treadle.plan.role_clocks import COPIED_AHEAD, role_cost
 from treadle.plan.role_tiles import ResultShape, RoleProblem, RoleTile
 from treadle.plan.small_m import SLACK, copied_clocks, limited
@@ -114,7 +114,8 @@ def tile_seconds(
     if gathered is not None:
         working, _ = _gathering(tile, shape, operand_bytes, gathered, spec)
         loops = max(loops + rounds * working, _waiting(tile, shape, operand_bytes, gathered, spec))
-    leaving = rates.epilogue_clocks + sum(stored_cut_clocks(result, tile.n & -tile.n, spec) for result in results)
+    cut = sum(stored_cut_clocks(result, tile.n & -tile.n, spec) + cut_row_clocks(result, spec) for result in results)
+    leaving = rates.epilogue_clocks + cut
     return with_memory(loops + fill + rounds * (rates.tile_overhead + tile.m * tile.n * leaving), memory_bytes, spec)
 
 

@@ -19,11 +19,11 @@ from typing import NamedTuple
 
 from treadle.machine.rates import RoleRates
 from treadle.machine.spec import TargetSpec
-from treadle.plan.cache_requests import LINE_BYTES, SECTOR_BYTES, request_factor
+from treadle.plan.cache_requests import request_factor
 from treadle.plan.mixed_widths import timed_columns
 from treadle.plan.part_merges import cluster_clocks, last_clocks, turns_clocks
 from treadle.plan.rasters import fetched_by_pairs, least_fetched_by_pairs, read_again
-from treadle.plan.result_stores import stored_cut_clocks
+from treadle.plan.result_stores import cut_row_clocks, stored_cut_clocks
 from treadle.plan.role_forms import role_tiles
 from treadle.plan.role_tiles import (
     ELEMENTS_WITH_TWO_BUFFERS,
@@ -43,8 +43,6 @@ TWO_UNDER_WAY = 4
 """Slots of a ring of which threads keep two in flight at least."""
 COPIED_AHEAD = 3
 """How arithmetic and memory add up: rings keep the memory busy meanwhile (see `limited`)."""
-CUT_LINE = 0.5
-"""Of what results cost whose rows begin inside a sector, what those do that begin inside a line of the cache alone."""
 NEAR = 6
 """How two limits of a step add up where they are near one another (see `limited`)."""
 
@@ -314,8 +312,7 @@ def _element_clocks(result: ResultShape, tile: RoleTile, spec: TargetSpec) -> fl
     """Clocks of an element of a result on its way out."""
     rates = spec.rates.roles
     if result.in_bulk:
-        cut = 1.0 if result.pitch_bytes % SECTOR_BYTES else CUT_LINE if result.pitch_bytes % LINE_BYTES else 0.0
-        return rates.epilogue_clocks + cut * rates.cut_store_clocks
+        return rates.epilogue_clocks + cut_row_clocks(result, spec)
     return rates.epilogue_clocks + rates.stored_clocks + stored_cut_clocks(result, tile.m if result.along_m else tile.n & -tile.n, spec)
 
 
