@@ -152,7 +152,8 @@ def test_few_of_the_tiles_are_modelled(size: tuple[int, int, int]) -> None:
     assert model.modelled <= len(role_tiles(asked, SPEC)) / 2
     steps = model.steps
     assert model.of(replace(asked, shape=replace(asked.shape, batch=3, k=640))).best() is not None
-    assert model.steps == steps, "steps of parts are those of the whole"
+    assert model.steps <= 1.5 * steps, "most steps of parts are those of the whole"
+    assert model.steps == RoleSearch(asked, SPEC).steps, "and are kept for all that have such operands"
 
 
 def test_clusters_are_for_rows_that_begin_inside_requests() -> None:

@@ -4,16 +4,18 @@ Tiles of one form (`held_forms`) differ in rings, orders and clusters. What a fo
 and by the model of a tile that takes the least of everything (`LeastModel`), which is hardly less than what the best of them takes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush
 from math import inf
+from typing import NamedTuple
 
 from treadle.machine.spec import TargetSpec
 from treadle.plan.mixed_widths import MOST_NARROWER
-from treadle.plan.part_merges import clustered_units
-from treadle.plan.role_clocks import LeastModel, RoleModel
+from treadle.plan.part_merges import PAIR, clustered_units
+from treadle.plan.rasters import least_fetched_by_pairs
+from treadle.plan.role_clocks import Copies, LeastModel, RoleModel, joined
 from treadle.plan.role_forms import held_forms
-from treadle.plan.role_tiles import RoleProblem, RoleTile, may_cluster, may_defer, tiles_of
+from treadle.plan.role_tiles import MANY_GROUPS, RoleProblem, RoleTile, may_cluster, most_neighbours, most_parts, tiles_of
 from treadle.plan.small_m import SLACK
 
 
@@ -22,27 +24,33 @@ def role_tile(problem: RoleProblem, spec: TargetSpec) -> RoleTile | None:
     return RoleSearch(problem, spec).best()
 
 
+class _Extent(NamedTuple):
+    """Of tiles' extent along m (`which` is 0) or n (1): how many tiles follow one another, rows of k that they read, clocks of a step's
+    copies of these. Of a cluster, how many workgroups may fetch a part of the rows each, and how many neighbours may share what they copy
+    of the other operand.
+    """
+
+    which: int
+    extent: int
+    tiles: int
+    read: int
+    copies: Copies
+    parts: int
+    neighbours: int
+
+
 class _Form:
     """What a form's tiles take at least, whatever the batch and k are: its step along k, tiles of one batch, clocks of the first copies and
     of results that leave (`ends`), of a step's instructions or of what copies for one unit (`busy`), of its copies where all units ask
-    (`cache`), the more of these. `clusters`: of which they may be.
+    (`cache`), the more of these.
     """
 
-    def __init__(self, model: RoleModel, form: RoleTile, clusters: bool) -> None:
-        shape, rates, rows = model.problem.shape, model.rates, form.rows
-        self.copies, matrix = model.least_and_most(form, clusters=clusters), model.matrix(form)
-        if form.ping_pong == 1:
-            # One group alone may wait instead.
-            matrix = max(matrix, min(rates.step_clocks, matrix + rates.wait_clocks))
-            matrix *= 1 - 1 / MOST_NARROWER if may_defer(form, model.problem) else 1
-        self.tile, self.k = form, form.k
-        self.tiles = shape.tiles_along_m(rows) * shape.tiles_along_n(form.n)
-        self.first = form.k * model.problem.operand_bytes * shape.operand_rows(rows, form.n) * rates.fill_clocks
-        self.ends = self.first + rates.tile_overhead + rows * form.n * (model.leaving(form) + model.reading)
-        least = [each for each, _ in self.copies]
-        engine, self.cache, _, threads = least[0] if len(least) == 1 else map(min, *least)
-        self.busy = max(matrix, engine, threads)
-        self.busiest = max(self.busy, self.cache)
+    __slots__ = ("busiest", "busy", "cache", "ends", "first", "is_alone", "k", "models", "sides", "tile", "tiles")
+
+    def __init__(self, tile: RoleTile, sides: tuple[_Extent, _Extent], first: float, ends: float, busy: float, cache: float) -> None:
+        self.tile, self.k, self.sides, self.is_alone = tile, tile.k, sides, tile.ping_pong == 1
+        self.tiles = sides[0].tiles * sides[1].tiles
+        self.first, self.ends, self.busy, self.cache, self.busiest = first, ends, busy, cache, max(busy, cache)
         self.models: list[LeastModel] = []
 
 
@@ -51,9 +59,8 @@ class RoleSearch(RoleModel):
 
     def __init__(self, problem: RoleProblem, spec: TargetSpec) -> None:
         super().__init__(problem, spec)
-        self._forms: dict[tuple[RoleTile, bool], _Form] = {}
         self._held: dict[tuple[object, ...], list[_Form]] = {}
-        self._bounds: dict[tuple[object, ...], list[tuple[float, int, _Form]]] = {}
+        self._bounds: dict[tuple[object, ...], tuple[float, list[tuple[float, int, _Form, bool]]]] = {}
 
     def of(self, problem: RoleProblem) -> "RoleSearch":
         """The model of a problem that differs in its batch, in k, or in what tiles it may have."""
@@ -70,15 +77,16 @@ class RoleSearch(RoleModel):
         """
         found: RoleTile | None = None
         least, place = inf, 0
-        bounds = self._at_once() if self.problem.in_cluster else self._bounded()
-        left = [(*each, False) for each in bounds if each[0] <= enough and (admits is None or admits(each[2].tile))]
+        bounds = self._at_once() if self.problem.in_cluster else self._bounded()[1]
+        left = [each for each in bounds if each[0] <= enough]
         heapify(left)
         while left:
             bound, number, form, is_sharp = heappop(left)
             if bound > min(least * (1 + SLACK), enough):
                 break
             if not is_sharp:
-                heappush(left, (self._least_of(form), number, form, True))
+                if admits is None or admits(form.tile):
+                    heappush(left, (self._least_of(form), number, form, True))
                 continue
             for tile in tiles_of(form.tile, self.problem, self.spec):
                 clocks = self.cost(tile)
@@ -88,15 +96,16 @@ class RoleSearch(RoleModel):
 
     def at_least(self, form: RoleTile) -> float:
         """Clocks that a form's tiles take at least."""
-        return self._least_of(self._form(form, may_cluster(self.problem)))
+        (found,) = self._forms((form,), may_cluster(self.problem))
+        return self._least_of(found)
 
     def least(self) -> float:
         """Clocks that any tile takes at least; infinitely many where no form fits the registers."""
-        return min([bound for bound, _, _ in self._bounded()], default=inf)
+        return self._bounded()[0]
 
-    def _bounded(self) -> list[tuple[float, int, _Form]]:
+    def _bounded(self) -> tuple[float, list[tuple[float, int, _Form, bool]]]:
         """The forms that registers allow with what they take at least and their numbers: the first copies, in each round steps of matrix
-        instructions or of copies, and results that leave at the end.
+        instructions or of copies, and results that leave at the end. Before them the least of all; behind each that models may tell more.
         """
         problem, units, k, clusters = self.problem, self.units, self.k, may_cluster(self.problem)
         held = (problem.is_plain and problem.parts == 1, clusters, problem.is_crowded, problem.promoted, problem.n_step)
@@ -104,28 +113,28 @@ class RoleSearch(RoleModel):
         if (found := self._bounds.get((held, batch, k, in_turn))) is not None:
             return found
         if (forms := self._held.get(held)) is None:
-            forms = self._held[held] = [self._form(form, clusters) for form in held_forms(problem, self.spec)]
-        found = self._bounds[held, batch, k, in_turn] = []
+            forms = self._held[held] = self._forms(held_forms(problem, self.spec), clusters)
+        bounds: list[tuple[float, int, _Form, bool]] = []
         for number, form in enumerate(forms):
             tiles = form.tiles * batch
-            full = -(-tiles // units) - 1
-            if form.tile.ping_pong > 1 and not (full and in_turn):
-                continue
-            rounds = full * form.busiest + max(form.busy, form.cache * (tiles - full * units) / units)
-            found.append((form.ends + -(-k // form.k) * rounds, number, form))
+            full = (tiles - 1) // units
+            if form.is_alone or (full and in_turn):
+                rounds = full * form.busiest + max(form.busy, form.cache * (tiles - full * units) / units)
+                bounds.append((form.ends + -(-k // form.k) * rounds, number, form, False))
+        found = self._bounds[held, batch, k, in_turn] = min([bound for bound, *_ in bounds], default=inf), bounds
         return found
 
-    def _at_once(self) -> list[tuple[float, int, _Form]]:
+    def _at_once(self) -> list[tuple[float, int, _Form, bool]]:
         """Of the forms of parts that clusters merge those whose tiles all begin at once, if there are any."""
-        problem, batch, forms = self.problem, self.problem.shape.batch or 1, self._bounded()
+        problem, batch, forms = self.problem, self.problem.shape.batch or 1, self._bounded()[1]
         most = clustered_units(problem.parts, self.spec)
         few = [each for each in forms if each[2].tiles * batch <= most]
-        return few if any(tiles_of(form.tile, problem, self.spec) for _, _, form in few) else forms
+        return few if any(tiles_of(form.tile, problem, self.spec) for _, _, form, _ in few) else forms
 
     def _least_of(self, form: _Form) -> float:
         """The same by the models of tiles that take the least of everything."""
         if not form.models:
-            form.models = [LeastModel(self, form.tile, *each, clusters=number > 0) for number, each in enumerate(form.copies)]
+            form.models = self._models(form)
         problem, units, steps = self.problem, self.units, -(-self.k // form.k)
         tiles, clocks = form.tiles * (problem.shape.batch or 1), inf
         full = -(-tiles // units) - 1
@@ -140,7 +149,67 @@ class RoleSearch(RoleModel):
             clocks = min(clocks, found)
         return form.first + clocks + (self.merging(form.tile) if problem.parts > 1 else 0)
 
-    def _form(self, form: RoleTile, clusters: bool) -> _Form:
-        if (found := self._forms.get((form, clusters))) is None:
-            found = self._forms[form, clusters] = _Form(self, form, clusters)
+    def _forms(self, forms: Iterable[RoleTile], clusters: bool) -> list[_Form]:
+        """What forms' tiles take at least. `clusters`: of which they may be."""
+        rates, problem, size = self.rates, self.problem, self.problem.operand_bytes
+        may_defer = problem.may_be_deferred and not problem.promoted
+        along_m: dict[tuple[int, int], _Extent] = {}
+        along_n: dict[int, _Extent] = {}
+        found: list[_Form] = []
+        for form in forms:
+            rows, n = form.rows, form.n
+            if (of_m := along_m.get((form.m, rows))) is None:
+                of_m = along_m[form.m, rows] = self._extent(0, rows, form.m, form.k, clusters=clusters)
+            if (of_n := along_n.get(n)) is None:
+                of_n = along_n[n] = self._extent(1, n, n, form.k, clusters=clusters)
+            matrix = self.matrix(form)
+            if form.ping_pong == 1:
+                # One group alone may wait instead.
+                matrix = max(matrix, min(rates.step_clocks, matrix + rates.wait_clocks))
+                matrix *= 1 - 1 / MOST_NARROWER if may_defer and form.m <= problem.row.m and form.consumer_warpgroups < MANY_GROUPS else 1
+            a, b = of_m.copies, of_n.copies
+            engine, cache = rates.stage_clocks + a.engine + b.engine, a.cache + b.cache
+            if self.meets:
+                cache *= rates.own_share + least_fetched_by_pairs(of_m.read, of_n.read)
+            if clusters:
+                for one, other in ((of_m, of_n), (of_n, of_m)):
+                    if (count := min(one.parts, other.neighbours)) > 1:
+                        together = rates.stage_clocks + rates.together_clocks
+                        engine = min(engine, together + one.copies.engine / count + other.copies.engine)
+                        cache = min(cache, one.copies.cache / count + other.copies.cache)
+            first = form.k * size * (of_m.read + of_n.read) * rates.fill_clocks
+            ends = first + rates.tile_overhead + rows * n * (self.leaving(form) + self.reading)
+            found.append(_Form(form, (of_m, of_n), first, ends, max(matrix, engine, a.threads + b.threads), cache))
+        return found
+
+    def _extent(self, which: int, extent: int, part: int, k: int, *, clusters: bool) -> _Extent:
+        """That of tiles along m (0) or n (1), in groups of `part` rows or columns."""
+        shape = self.problem.shape
+        if which:
+            tiles, size, read = shape.tiles_along_n(extent), shape.n, shape.operand_rows(0, extent)
+        else:
+            tiles, size, read = shape.tiles_along_m(extent), shape.m, shape.operand_rows(extent, 0)
+        parts = neighbours = 1
+        if clusters and size is not None:
+            parts, neighbours = most_parts(which, part, self.problem, self.spec), most_neighbours(size, extent)
+        return _Extent(which, extent, tiles, read, self.side_copies(which, extent, k, 1, extent, 1), parts, neighbours)
+
+    def _models(self, form: _Form) -> list[LeastModel]:
+        """Of tiles that take the least of everything: of those alone, behind them of those in clusters, where there are such."""
+        rates, (of_m, of_n) = self.rates, form.sides
+        low = high = joined(of_m.copies, of_n.copies, rates.stage_clocks)
+        if self.meets:
+            together = rates.own_share + least_fetched_by_pairs(of_m.read, of_n.read)
+            low, high = low._replace(cache=low.cache * together), low._replace(cache=low.cache * (rates.own_share + 1))
+        found = [LeastModel(self, form.tile, low, high, clusters=False)]
+        shared: list[Copies] = []
+        for one, other in ((of_m, of_n), (of_n, of_m)):
+            for count in (PAIR, 2 * PAIR):
+                if count <= min(one.parts, other.neighbours):
+                    own = self.side_copies(one.which, one.extent, form.k, count, one.extent, 1)
+                    whole = self.side_copies(other.which, other.extent, form.k, 1, other.extent, count)
+                    shared.append(joined(own, whole, rates.stage_clocks + rates.together_clocks))
+        if shared:
+            least, most = Copies(*map(min, *shared, shared[0])), Copies(*map(max, *shared, shared[0]))
+            found.append(LeastModel(self, form.tile, least, most, clusters=True))
         return found

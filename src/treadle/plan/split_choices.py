@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from treadle.machine.spec import TargetSpec
 from treadle.plan.contract_layouts import MICRO_TILE
 from treadle.plan.f32_split import IN_KERNEL
-from treadle.plan.form_times import Gathered, best_tile, bounded_seconds, seconds, tile_seconds
+from treadle.plan.form_times import Gathered, best_tile, bounded_seconds, bounding_clocks, seconds, tile_seconds, with_memory
 from treadle.plan.multiply_add_tiles import ROW_BYTES, MultiplyAdds, multiplies_pieces, multiply_add_seconds, multiply_add_tiles
 from treadle.plan.role_search import RoleSearch
 from treadle.plan.role_tiles import OperandRows, ResultShape, RoleProblem, exchanged_problem, may_be_exchanged
@@ -119,15 +119,26 @@ def _pieces(rows: tuple[int, int], sizes: tuple[int, int], spec: TargetSpec) -> 
     return found[0], found[1]
 
 
+def _has_small(problem: SplitContraction, shape: ContractionShape) -> bool:
+    """Whether forms for a small side may compute a contraction."""
+    few = min(shape.m or 0, shape.n or 0)
+    return few <= MOST_ROWS and not problem.is_windowed and shape.root_count == 1 and problem.types.accumulator in ("f32", "i32", "f64")
+
+
+def _least_of_small(problem: SplitContraction, shape: ContractionShape, spec: TargetSpec) -> float:
+    """Seconds that these take at least: those of the large operand."""
+    m, n = shape.m or 0, shape.n or 0
+    many, size = (n, problem.b_bytes) if m <= n else (m, problem.a_bytes)
+    return seconds(reading_clocks((shape.batch or 1) * many * (shape.k or 1) * size, spec), spec)
+
+
 def _small_choices(problem: SplitContraction, shape: ContractionShape, spec: TargetSpec, enough: float = inf) -> Iterator[Choice]:
     """The choices of forms for a small side, but for those that are sure to take longer than `enough`."""
-    m, n = shape.m or 0, shape.n or 0
-    if problem.is_windowed or min(m, n) > MOST_ROWS or shape.root_count > 1 or problem.types.accumulator not in ("f32", "i32", "f64"):
+    if not _has_small(problem, shape) or _least_of_small(problem, shape, spec) > enough:
         return
+    m, n = shape.m or 0, shape.n or 0
     few, many, large, small = (m, n, 1, 0) if m <= n else (n, m, 0, 1)
     sizes = (problem.a_bytes, problem.b_bytes)
-    if seconds(reading_clocks((shape.batch or 1) * many * (shape.k or 1) * sizes[large], spec), spec) > enough:
-        return
     along_k = problem.along_k[large]
     rows = (shape.k or 1) if along_k else many
     vector = min(spec.max_vector_bytes // sizes[large], rows & -rows)
@@ -184,6 +195,7 @@ class RoleCosts:
         self._pieces = None if problem.types.instruction == "fma" else problem.piece_bytes(spec)
         self._models: list[RoleSearch] = []
         self._found: dict[tuple[int | None, int | None, bool, bool], list[RoleSearch]] = {}
+        self._wholes: dict[int | None, float] = {}
 
     def of(self, shape: ContractionShape, *, is_whole: bool = False, alike: bool = True) -> list[RoleSearch]:
         """The models of a contraction, and of one with exchanged operands; none where there are none. Parts that are not `alike` in length
@@ -199,16 +211,27 @@ class RoleCosts:
             found = self._found[key] = [model.of(roles) for model, roles in zip(self._models, asked, strict=False)]
         return found
 
+    def whole_seconds(self, problem: SplitContraction, enough: float = inf) -> float:
+        """The time of the fastest kernel form for the contraction with some k, not split; infinite where it is sure to be more than
+        `enough`.
+        """
+        if (found := self._wholes.get(problem.shape.k)) is None:
+            found = _whole_seconds(problem, self, self._spec, enough)
+            if found < inf:
+                self._wholes[problem.shape.k] = found
+        return found
 
-def whole_seconds(problem: SplitContraction, roles: RoleCosts, spec: TargetSpec) -> float:
-    """The time of the fastest kernel form for a contraction that is not split."""
+
+def _whole_seconds(problem: SplitContraction, roles: RoleCosts, spec: TargetSpec, enough: float) -> float:
     shape = problem.shape
     moved, least = moved_bytes(problem, shape), inf
+    clocks = bounding_clocks(enough, moved, spec)
     for model in roles.of(shape, is_whole=True):
-        if (tile := model.best(enough=least)) is not None:
+        if (tile := model.best(enough=min(least, clocks))) is not None:
             least = min(least, model.cost(tile))
-    times = [bounded_seconds(least, moved, spec)] if least < inf else []
-    return min([*times, *(choice.seconds for choice in choices_of_one_tile(problem, shape, spec, min(times, default=inf)))])
+    found = bounded_seconds(least, moved, spec)
+    found = min([found, *(choice.seconds for choice in choices_of_one_tile(problem, shape, spec, min(found, enough)))])
+    return found if found <= enough else inf
 
 
 def _role_problems(
@@ -225,13 +248,28 @@ def _role_problems(
         yield exchanged_problem(known, of_a)
 
 
+def _least_of_tiles(problem: SplitContraction, shape: ContractionShape, moved: int, spec: TargetSpec) -> float:
+    """Seconds that kernels of plain tiles take at least: those of the memory, and of arithmetic that all units share evenly."""
+    types, clocks = problem.types, 0.0
+    if not problem.split and not problem.multiplies_pieces(spec):
+        row = None if types.instruction == "fma" else spec.instruction(types.instruction)
+        work = (shape.batch or 1) * (shape.m or 1) * (shape.n or 1) * (shape.k or 1)
+        clocks = work / (spec.compute_units * spec.macs_per_clock(row))
+    return with_memory(clocks, moved, spec)
+
+
+def least_of_one_tile(problem: SplitContraction, shape: ContractionShape, spec: TargetSpec) -> float:
+    """Seconds that every one of `choices_of_one_tile` takes at least."""
+    of_tiles = _least_of_tiles(problem, shape, moved_bytes(problem, shape), spec)
+    return min(of_tiles, _least_of_small(problem, shape, spec)) if _has_small(problem, shape) else of_tiles
+
+
 def choices_of_one_tile(problem: SplitContraction, shape: ContractionShape, spec: TargetSpec, enough: float = inf) -> list[Choice]:
     """The choices of all forms but roles, whose workgroups take one tile each; those that are sure to take longer than `enough` may be
     missing.
     """
-    moved = moved_bytes(problem, shape)
-    types = problem.types
-    if bounded_seconds(0, moved, spec) > enough:
+    moved, types = moved_bytes(problem, shape), problem.types
+    if _least_of_tiles(problem, shape, moved, spec) > enough:
         return list(_small_choices(problem, shape, spec, enough))
     row = None if types.instruction == "fma" else spec.instruction(types.instruction)
     if problem.multiplies_pieces(spec):
