@@ -87,7 +87,7 @@ class _Side(NamedTuple):
 
 @lru_cache(maxsize=16)
 def _kept_copies(side: _Side, operand_bytes: int, rounds: bool, spec: TargetSpec) -> dict[tuple[int, int, int, int, int], Copies]:
-    """Where copies of a side's steps are kept, for all problems with such a side: of a contraction, its parts, and with operands exchanged."""
+    """Where copies of a side's steps are kept, for all problems with such a side: parts of a contraction, and exchanged operands."""
     return {}
 
 

@@ -9,7 +9,16 @@ from typing import Final, NamedTuple
 from treadle.machine.spec import TargetSpec
 from treadle.plan.contract_layouts import MICRO_TILE
 from treadle.plan.f32_split import IN_KERNEL
-from treadle.plan.form_times import Gathered, best_tile, bounded_seconds, bounding_clocks, seconds, tile_seconds, with_memory
+from treadle.plan.form_times import (
+    Gathered,
+    best_tile,
+    bounded_seconds,
+    bounding_clocks,
+    least_tile_clocks,
+    seconds,
+    tile_seconds,
+    with_memory,
+)
 from treadle.plan.multiply_add_tiles import ROW_BYTES, MultiplyAdds, multiplies_pieces, multiply_add_seconds, multiply_add_tiles
 from treadle.plan.role_search import RoleSearch
 from treadle.plan.role_tiles import OperandRows, ResultShape, RoleProblem, exchanged_problem, may_be_exchanged
@@ -196,6 +205,7 @@ class RoleCosts:
         self._models: list[RoleSearch] = []
         self._found: dict[tuple[int | None, int | None, bool, bool], list[RoleSearch]] = {}
         self._wholes: dict[int | None, float] = {}
+        self._tile_clocks: float | None = None
 
     def of(self, shape: ContractionShape, *, is_whole: bool = False, alike: bool = True) -> list[RoleSearch]:
         """The models of a contraction, and of one with exchanged operands; none where there are none. Parts that are not `alike` in length
@@ -222,6 +232,21 @@ class RoleCosts:
         return found
 
 
+    def least_of_tiles(self, shape: ContractionShape, moved: int) -> float:
+        """Seconds that kernels of plain tiles take at least which move so many bytes."""
+        problem, spec = self._problem, self._spec
+        if self._tile_clocks is None:
+            wanted = TileProblem(problem.types, problem.shape, spec, not problem.by_descriptor(spec), loads=problem.loads)
+            others = problem.split or problem.multiplies_pieces(spec)
+            self._tile_clocks = 0.0 if others else least_tile_clocks(wanted, problem.piece_bytes(spec) or (0, 0))
+        return with_memory((shape.batch or 1) * (shape.k or 1) * self._tile_clocks, moved, spec)
+
+    def least_of_one_tile(self, shape: ContractionShape) -> float:
+        """Seconds that every one of `choices_of_one_tile` takes at least."""
+        of_tiles = self.least_of_tiles(shape, moved_bytes(self._problem, shape))
+        return min(of_tiles, _least_of_small(self._problem, shape, self._spec)) if _has_small(self._problem, shape) else of_tiles
+
+
 def _whole_seconds(problem: SplitContraction, roles: RoleCosts, spec: TargetSpec, enough: float) -> float:
     shape = problem.shape
     moved, least = moved_bytes(problem, shape), inf
@@ -230,7 +255,8 @@ def _whole_seconds(problem: SplitContraction, roles: RoleCosts, spec: TargetSpec
         if (tile := model.best(enough=min(least, clocks))) is not None:
             least = min(least, model.cost(tile))
     found = bounded_seconds(least, moved, spec)
-    found = min([found, *(choice.seconds for choice in choices_of_one_tile(problem, shape, spec, min(found, enough)))])
+    others = choices_of_one_tile(problem, shape, spec, min(found, enough), roles.least_of_tiles(shape, moved))
+    found = min([found, *(choice.seconds for choice in others)])
     return found if found <= enough else inf
 
 
@@ -248,28 +274,14 @@ def _role_problems(
         yield exchanged_problem(known, of_a)
 
 
-def _least_of_tiles(problem: SplitContraction, shape: ContractionShape, moved: int, spec: TargetSpec) -> float:
-    """Seconds that kernels of plain tiles take at least: those of the memory, and of arithmetic that all units share evenly."""
-    types, clocks = problem.types, 0.0
-    if not problem.split and not problem.multiplies_pieces(spec):
-        row = None if types.instruction == "fma" else spec.instruction(types.instruction)
-        work = (shape.batch or 1) * (shape.m or 1) * (shape.n or 1) * (shape.k or 1)
-        clocks = work / (spec.compute_units * spec.macs_per_clock(row))
-    return with_memory(clocks, moved, spec)
-
-
-def least_of_one_tile(problem: SplitContraction, shape: ContractionShape, spec: TargetSpec) -> float:
-    """Seconds that every one of `choices_of_one_tile` takes at least."""
-    of_tiles = _least_of_tiles(problem, shape, moved_bytes(problem, shape), spec)
-    return min(of_tiles, _least_of_small(problem, shape, spec)) if _has_small(problem, shape) else of_tiles
-
-
-def choices_of_one_tile(problem: SplitContraction, shape: ContractionShape, spec: TargetSpec, enough: float = inf) -> list[Choice]:
+def choices_of_one_tile(
+    problem: SplitContraction, shape: ContractionShape, spec: TargetSpec, enough: float = inf, least: float = 0.0
+) -> list[Choice]:
     """The choices of all forms but roles, whose workgroups take one tile each; those that are sure to take longer than `enough` may be
-    missing.
+    missing. `least`: seconds that those of plain tiles take at least.
     """
     moved, types = moved_bytes(problem, shape), problem.types
-    if _least_of_tiles(problem, shape, moved, spec) > enough:
+    if least > enough:
         return list(_small_choices(problem, shape, spec, enough))
     row = None if types.instruction == "fma" else spec.instruction(types.instruction)
     if problem.multiplies_pieces(spec):

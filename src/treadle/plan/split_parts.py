@@ -8,6 +8,7 @@ reductions are in `reduction_parts.py`.
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, partial
+from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Final
 
@@ -30,7 +31,6 @@ from treadle.plan.split_choices import (
     SplitContraction,
     are_alike,
     choices_of_one_tile,
-    least_of_one_tile,
     moved_bytes,
     role_costs,
     split_tile_counts,
@@ -126,7 +126,7 @@ def merge_times(
     # What is left for the parts beside what merging takes at least.
     of_kernel, of_last = enough - _merging(1, held, spec), enough - traffic - seconds(last_clocks(count, 0, spec), spec)
     of_cluster = enough - seconds(cluster_clocks(0, spec), spec) if most else -inf
-    others = choices_of_one_tile(problem, part, spec, max(of_kernel, of_last, of_cluster))
+    others = choices_of_one_tile(problem, part, spec, max(of_kernel, of_last, of_cluster), costs.least_of_tiles(part, moved))
     by_kernel, by_last = [choice.seconds for choice in others], [_last_seconds(count, choice, spec) for choice in others]
     by_cluster = [c.clustered + seconds(cluster_clocks(c.elements, spec), spec) for c in others if c.tiles <= most]
     for model in costs.of(part, alike=are_alike(problem, part)):
@@ -242,11 +242,18 @@ class _Split:
         return found
 
     def _best(self, whole: float, enough: float) -> Parts | None:
-        """The fastest parts; None where all are sure to take longer than `enough`."""
+        """The fastest parts; None where all are sure to take longer than `enough`. The most promising first, by less and less that they
+        take at least: the sooner a good one is known, the more is left out of the others.
+        """
         best: Parts | None = None
-        # The most promising first: the sooner a good one is known, the more is left out of the others.
-        for _, _, least, count in sorted(map(self._promise, self._parts)):
+        left = [self._promise(count, is_sharp=False) for count in self._parts]
+        heapify(left)
+        while left:
+            _, _, count, is_sharp, least = heappop(left)
             if least > enough:
+                continue
+            if not is_sharp:
+                heappush(left, self._promise(count, is_sharp=True))
                 continue
             times = merge_times(self._problem, self._parts[count], count, self._costs, self._spec, enough)
             merge = min(times, key=lambda name: times[name], default="")
@@ -255,20 +262,27 @@ class _Split:
                 enough = min(enough, best.seconds * (1 + SLACK))
         return best
 
-    def _promise(self, count: int) -> tuple[float, int, float, int]:
+    def _promise(self, count: int, *, is_sharp: bool) -> tuple[float, int, int, bool, float]:
         """What parts and their merge take at least in role kernels, 0 where there are none; how far they are from one small tile for each
-        unit; what they take at least in any form; how many they are.
+        unit; how many they are; what they take at least in any form. `is_sharp`: not by a guess that costs nothing.
         """
         problem, spec, part, held = self._problem, self._spec, self._parts[count], count * self._each
-        models, moved = self._costs.of(part, alike=are_alike(problem, part)), moved_bytes(problem, part)
+        moved, alike = moved_bytes(problem, part), are_alike(problem, part)
+        models = self._costs.of(part, alike=alike) if is_sharp else self._models(alike)
+        clocks = min([model.least() if is_sharp else model.floor(part.batch or 1, part.k or 1) for model in models], default=inf)
         merging = min(_merging(1, held, spec), seconds(traffic_clocks(held, spec) + last_clocks(count, 0, spec), spec))
-        least = min([model.least() for model in models], default=inf)
-        of_roles, others = bounded_seconds(least, moved, spec) + merging, least_of_one_tile(problem, part, spec)
-        any_form = min(of_roles, others + merging)
+        of_roles, others = bounded_seconds(clocks, moved, spec) + merging, self._costs.least_of_one_tile(part)
+        least = min(of_roles, others + merging)
         if count in cluster_counts(spec):
             together = seconds(cluster_clocks(0, spec), spec)
-            any_form = min(any_form, bounded_seconds(least, moved - held, spec) + together, others + together)
-        return of_roles if models else 0.0, abs(count * problem.shape.tiles(64, 64) - spec.compute_units), any_form, count
+            least = min(least, bounded_seconds(clocks, moved - held, spec) + together, others + together)
+        distance = abs(count * problem.shape.tiles(64, 64) - spec.compute_units)
+        return of_roles if models else 0.0, distance, count, is_sharp, least
+
+    def _models(self, alike: bool) -> list[RoleSearch]:
+        """Of all forms that parts may have, which the fewest have."""
+        fewest = min(count for count, part in self._parts.items() if are_alike(self._problem, part) is alike)
+        return self._costs.of(self._parts[fewest], alike=alike)
 
 
 def _least_gain(problem: SplitContraction, spec: TargetSpec) -> tuple[float, float]:
