@@ -15,7 +15,7 @@ were 1.6 times as fast on an H100 where pairs shared the 192 rows as where they 
 
 from functools import lru_cache
 from math import gcd
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from treadle.machine.rates import RoleRates
 from treadle.machine.spec import TargetSpec
@@ -75,20 +75,30 @@ def merge_clocks(tile: RoleTile, parts: int, spec: TargetSpec, *, in_cluster: bo
 
 
 class _Side(NamedTuple):
-    """Of A or of B: its extent along m or n, how many tiles of it a workgroup copies, how its rows lie, bytes of a piece that threads copy
-    (0: descriptors do).
+    """Of A or of B: its extent along m or n, and that of each of its groups, how many tiles of it a workgroup copies, how its rows lie,
+    bytes of a piece that threads copy (0: descriptors do).
     """
 
     extent: int
+    groups: tuple[int, ...]
     tiles: int
     rows: OperandRows
     piece: int
 
 
+class Kept:
+    """What is kept of a side for all problems that have such a one: parts of a contraction, exchanged operands, other results. `copies`: of
+    steps; `extents`: of tiles (see `RoleSearch`).
+    """
+
+    def __init__(self) -> None:
+        self.copies: dict[tuple[int, int, int, int, int], Copies] = {}
+        self.extents: dict[tuple[int, int, bool], Any] = {}
+
+
 @lru_cache(maxsize=16)
-def _kept_copies(side: _Side, operand_bytes: int, rounds: bool, spec: TargetSpec) -> dict[tuple[int, int, int, int, int], Copies]:
-    """Where copies of a side's steps are kept, for all problems with such a side: parts of a contraction, and exchanged operands."""
-    return {}
+def _kept(side: _Side, operand_bytes: int, rounds: bool, spec: TargetSpec) -> Kept:
+    return Kept()
 
 
 @lru_cache(maxsize=16)
@@ -108,7 +118,8 @@ class RoleModel:
         of_a, of_b = (1, shape.root_count) if shape.shared == "a" else (shape.root_count, 1)
         (m, n, self.k), (of_m, of_n) = shape.extents, problem.operands
         m, n = sum(shape.groups_m) or m, sum(shape.groups_n) or n
-        self.sides = (_Side(m, of_a, of_m, problem.piece_bytes[0]), _Side(n, of_b, of_n, problem.piece_bytes[1]))
+        of_pieces = problem.piece_bytes
+        self.sides = (_Side(m, shape.groups_m, of_a, of_m, of_pieces[0]), _Side(n, shape.groups_n, of_b, of_n, of_pieces[1]))
         self.queue = spec.queue_for("copy_in")
         self.meets = problem.piece_bytes == (0, 0)
         brought = [result for result in problem.results if result.is_read and result.in_bulk]
@@ -119,7 +130,7 @@ class RoleModel:
         self.reading = rates.read_share * len(brought) * rates.epilogue_clocks
         self.brought = sum(result.element_bytes for result in brought) / spec.line_bytes * rates.cache_row_clocks
         rounds = problem.row.a_type == "tf32"
-        self._copies = [_kept_copies(side, problem.operand_bytes, rounds, spec) for side in self.sides]
+        self.kept = [_kept(side, problem.operand_bytes, rounds, spec) for side in self.sides]
         self._matrix = _kept_matrix(problem.row.name, problem.operand_bytes, shape.root_count, spec)
         self._leaving: dict[tuple[int, int], float] = {}
         self._costs: dict[RoleTile, float] = {}
@@ -127,7 +138,7 @@ class RoleModel:
     @property
     def steps(self) -> int:
         """How many steps of tiles were modelled, of all problems that share them."""
-        return sum(map(len, self._copies))
+        return sum(len(kept.copies) for kept in self.kept)
 
     @property
     def modelled(self) -> int:
@@ -206,9 +217,9 @@ class RoleModel:
 
     def side_copies(self, which: int, extent: int, k: int, together: int, apart: int, whole: int) -> Copies:
         """Those of a step's rows of A (0) or of B (1), see `_step_copies`."""
-        key = (extent, k, together, apart, whole)
-        if (found := self._copies[which].get(key)) is None:
-            found = self._copies[which][key] = _step_copies(self, self.sides[which], *key)
+        key, kept = (extent, k, together, apart, whole), self.kept[which].copies
+        if (found := kept.get(key)) is None:
+            found = kept[key] = _step_copies(self, self.sides[which], *key)
         return found
 
     def matrix(self, tile: RoleTile) -> float:
@@ -228,7 +239,7 @@ class _TileModel:
         self.tile, self.rates, self.units = tile, model.rates, model.units
         self.copies = self.slowest = copies
         self.matrix = model.matrix(tile)
-        self.chain = _consumer_clocks(tile, self.matrix, model.rates) + _promoting_clocks(tile, model)
+        self.chain = _consumer_clocks(tile, self.matrix, model.rates) + promoting_clocks(tile, model)
         self.leaving, self.brought = elements * model.leaving(tile), elements * model.brought
         # Threads' copies and threads' stores take turns at the units that load and store.
         self.beside = self.leaving if model.threads_store and self.copies.threads else 0.0
@@ -276,8 +287,7 @@ class LeastModel(_TileModel):
 
     def __init__(self, model: RoleModel, form: RoleTile, least: Copies, most: Copies, *, clusters: bool) -> None:
         super().__init__(model, form, least)
-        if form.ping_pong == 1 and form.consumer_warpgroups == 1:
-            self.chain = min(self.chain, limited(self.matrix, model.rates.step_clocks, NEAR) + _promoting_clocks(form, model))
+        self.chain = least_chain(form, self.matrix, model.rates) + promoting_clocks(form, model)
         self.may_defer, self.more = not clusters and may_defer(form, model.problem), model.rates.clustered_clocks if clusters else 0
         if self.may_defer:
             self.between = min(self.between, model.rates.deferred_overhead)
@@ -303,7 +313,13 @@ def _consumer_clocks(tile: RoleTile, matrix: float, rates: RoleRates) -> float:
     return limited(matrix, rates.step_clocks, NEAR)
 
 
-def _promoting_clocks(tile: RoleTile, model: RoleModel) -> float:
+def least_chain(form: RoleTile, matrix: float, rates: RoleRates) -> float:
+    """The same of a form's tiles, at least: one group alone may wait, or have instructions that run on."""
+    chain = _consumer_clocks(form, matrix, rates)
+    return min(chain, limited(matrix, rates.step_clocks, NEAR)) if form.ping_pong == 1 else chain
+
+
+def promoting_clocks(tile: RoleTile, model: RoleModel) -> float:
     """Clocks of a step in which sums are added to those in registers and no group's instructions run. Where they are scaled first, those of
     a third group always do; others take as long whatever the groups (8192^3 in 8-bit floats: three took 2 % more, on an H200).
     """

@@ -4,7 +4,7 @@ Tiles of one form (`held_forms`) differ in rings, orders and clusters. What a fo
 and by the model of a tile that takes the least of everything (`LeastModel`), which is hardly less than what the best of them takes.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from heapq import heapify, heappop, heappush
 from math import inf
@@ -14,7 +14,7 @@ from treadle.machine.spec import TargetSpec
 from treadle.plan.mixed_widths import MOST_NARROWER
 from treadle.plan.part_merges import PAIR, clustered_units
 from treadle.plan.rasters import least_fetched_by_pairs
-from treadle.plan.role_clocks import Copies, LeastModel, RoleModel, joined
+from treadle.plan.role_clocks import Copies, LeastModel, RoleModel, joined, least_chain, promoting_clocks
 from treadle.plan.role_forms import held_forms
 from treadle.plan.role_tiles import MANY_GROUPS, RoleProblem, RoleTile, may_cluster, most_neighbours, most_parts, tiles_of
 from treadle.plan.small_m import SLACK
@@ -26,50 +26,67 @@ def role_tile(problem: RoleProblem, spec: TargetSpec) -> RoleTile | None:
 
 
 class _Extent(NamedTuple):
-    """Of tiles' extent along m (`which` is 0) or n (1): how many tiles follow one another, rows of k that they read, clocks of a step's
-    copies of these. Of a cluster, how many workgroups may fetch a part of the rows each, and how many neighbours may share what they copy
-    of the other operand.
+    """Of tiles' extent along m or n: how many tiles follow one another, rows of k that they read, clocks of a step's copies of these, and
+    for each unit at work at most of those beyond the array's end. Of a cluster, how many workgroups may fetch a part of the rows each, and
+    how many neighbours may share what they copy of the other operand.
     """
 
-    which: int
     extent: int
     tiles: int
     read: int
     copies: Copies
+    beyond: float
     parts: int
     neighbours: int
 
 
-class _Shape(NamedTuple):
-    """A form of tiles, its rows and columns, clocks of a step's matrix instructions at least; whether results may leave later."""
+class _Column(NamedTuple):
+    """A form of tiles of such rows, its columns, elements, clocks of a step's matrix instructions, and of its consumers at least."""
 
     tile: RoleTile
-    rows: int
     n: int
+    elements: int
     matrix: float
+    chain: float
+
+
+class _Family(NamedTuple):
+    """The forms with such groups of warps, the widest first. `may_defer`: results may leave later."""
+
+    m: int
+    groups: int
+    in_turns: bool
     may_defer: bool
+    columns: list[_Column]
+
+
+class _Form(NamedTuple):
+    """What a form's tiles take at least, whatever the batch and k are: tiles of one batch, clocks beside steps (`around`), of these behind
+    a unit's last step (`ends`), and `between` tiles. Of a step: `arithmetic`, by which share of it more where all units work (`power`), and
+    that of it where tiles are `narrower`; what copies for one unit (`copies`), and for all (`cache`).
+    """
+
+    tile: RoleTile
+    in_turns: bool
+    tiles: int
+    around: float
+    ends: float
+    between: float
+    arithmetic: float
+    power: float
+    narrower: float
+    copies: float
+    cache: float
 
 
 @lru_cache(maxsize=16)
-def _kept_shapes(row: str, operand_bytes: int, roots: int, spec: TargetSpec) -> dict[tuple[object, ...], list[_Shape]]:
+def _kept_families(row: str, operand_bytes: int, roots: int, spec: TargetSpec) -> dict[tuple[object, ...], list[_Family]]:
     """Where forms are kept, by what else they depend on, for all problems with such instructions."""
     return {}
 
 
-class _Form:
-    """What a form's tiles take at least, whatever the batch and k are: tiles of one batch, clocks of the first copies and of results that
-    leave (`ends`), of a step's instructions or of what copies for one unit (`busy`), of its copies where all units ask (`cache`), the more
-    of these.
-    """
-
-    __slots__ = ("busiest", "busy", "cache", "ends", "first", "is_alone", "models", "sides", "tile", "tiles")
-
-    def __init__(self, tile: RoleTile, sides: tuple[_Extent, _Extent], first: float, ends: float, busy: float, cache: float) -> None:
-        self.tile, self.sides, self.is_alone = tile, sides, tile.ping_pong == 1
-        self.tiles = sides[0].tiles * sides[1].tiles
-        self.first, self.ends, self.busy, self.cache = first, ends, busy, cache
-        self.busiest = busy if busy > cache else cache
-        self.models: list[LeastModel] = []
+_Bound = tuple[float, int, RoleTile, bool]
+"""Clocks at least, a form's number, the form, and whether models told them."""
 
 
 class RoleSearch(RoleModel):
@@ -78,16 +95,18 @@ class RoleSearch(RoleModel):
     def __init__(self, problem: RoleProblem, spec: TargetSpec) -> None:
         super().__init__(problem, spec)
         self.step = spec.slot_row_bytes // problem.operand_bytes
-        self._shapes = _kept_shapes(problem.row.name, problem.operand_bytes, problem.shape.root_count, spec)
-        self._known: dict[tuple[int, int, bool, bool], _Form] = {}
+        self._families = _kept_families(problem.row.name, problem.operand_bytes, problem.shape.root_count, spec)
+        self._known: dict[tuple[int, int, int, bool, bool], _Form] = {}
+        self._models: dict[tuple[int, int, int, int, bool], tuple[float, list[LeastModel]]] = {}
+        self._key: tuple[bool, bool, bool, bool, int] | None = None
         self._held: dict[tuple[object, ...], tuple[list[_Form], float, float, float]] = {}
-        self._bounds: dict[tuple[object, ...], tuple[float, list[tuple[float, int, _Form, bool]]]] = {}
+        self._bounds: dict[tuple[object, ...], tuple[float, list[_Bound]]] = {}
 
     def of(self, problem: RoleProblem) -> "RoleSearch":
         """The model of a problem that differs in its batch, in k, or in what tiles it may have."""
         found = RoleSearch.__new__(RoleSearch)
         found.__dict__.update(self.__dict__)
-        found.problem, found.k, found._costs = problem, problem.shape.extents[2], {}
+        found.problem, found.k, found._costs, found._key = problem, problem.shape.extents[2], {}, None
         return found
 
     def best(self, admits: Callable[[RoleTile], bool] | None = None, enough: float = inf) -> RoleTile | None:
@@ -106,10 +125,10 @@ class RoleSearch(RoleModel):
             if bound > min(least * (1 + SLACK), enough):
                 break
             if not is_sharp:
-                if admits is None or admits(form.tile):
+                if admits is None or admits(form):
                     heappush(left, (self._least_of(form), number, form, True))
                 continue
-            for tile in tiles_of(form.tile, self.problem, self.spec):
+            for tile in tiles_of(form, self.problem, self.spec):
                 clocks = self.cost(tile)
                 if clocks < least or (clocks == least and number < place):
                     found, least, place = tile, clocks, number
@@ -117,8 +136,7 @@ class RoleSearch(RoleModel):
 
     def at_least(self, form: RoleTile) -> float:
         """Clocks that a form's tiles take at least."""
-        (found,) = self._forms([self._shape(form)], may_cluster(self.problem))
-        return self._least_of(found)
+        return self._least_of(form)
 
     def floor(self, batch: int, k: int) -> float:
         """Clocks that any tile takes at least of the same problem with such a batch and k: less than `least`, and told by three numbers."""
@@ -129,62 +147,75 @@ class RoleSearch(RoleModel):
         """Clocks that any tile takes at least; infinitely many where no form fits the registers."""
         return self._bounded()[0]
 
-    def _bounded(self) -> tuple[float, list[tuple[float, int, _Form, bool]]]:
+    def _bounded(self) -> tuple[float, list[_Bound]]:
         """The forms that registers allow with what they take at least and their numbers: the first copies, in each round steps of matrix
-        instructions or of copies, and results that leave at the end. Before them the least of all; behind each that models may tell more.
+        instructions or of copies, and results that leave. Before them the least of all; behind each that models may tell more.
         """
-        problem, units, k = self.problem, self.units, self.k
+        problem, units, start = self.problem, self.units, self.rates.start_clocks
         batch, in_turn = problem.shape.batch or 1, problem.takes_turns
-        key = (self._holding(), batch, k, in_turn)
+        key = (self._holding(), batch, self.k, in_turn)
         if (found := self._bounds.get(key)) is not None:
             return found
-        steps, (forms, *_) = -(-k // self.step), self._held_forms()
-        bounds: list[tuple[float, int, _Form, bool]] = []
-        for number, form in enumerate(forms):
-            tiles = form.tiles * batch
+        steps, bounds = -(-self.k // self.step), list[_Bound]()
+        for number, form in enumerate(self._held_forms()[0]):
+            tile, needs_turns, tiles, around, ends, between, arithmetic, power, narrower, copies, cache = form
+            tiles *= batch
             full = (tiles - 1) // units
-            if form.is_alone or (full and in_turn):
-                busy, last = form.busy, form.cache * (tiles - full * units) / units
-                rounds = full * form.busiest + (busy if busy > last else last)
-                bounds.append((form.ends + steps * rounds, number, form, False))
+            if needs_turns and not (full and in_turn):
+                continue
+            left = tiles / units - full
+            if full and batch == 1:
+                arithmetic *= narrower
+            # Comparisons take half of what `max` does, and there are hundreds of forms.
+            last, shared = arithmetic * (1 + power * left), cache * left
+            last = last if last > copies else copies
+            last = around + steps * (last if last > shared else shared)
+            if full:
+                arithmetic, moving = steps * arithmetic * (1 + power), steps * (copies if copies > cache else cache)
+                last += full * (max(arithmetic + between, moving) if in_turn else max(arithmetic, moving) + ends + start)
+            bounds.append((last, number, tile, False))
         found = self._bounds[key] = min([bound for bound, *_ in bounds], default=inf), bounds
         return found
 
-    def _holding(self) -> tuple[object, ...]:
+    def _holding(self) -> tuple[bool, bool, bool, bool, int]:
         """What of the problem its forms, and what they take at least, depend on; the rest is alike in all that share models."""
-        problem = self.problem
-        return problem.is_plain and problem.parts == 1, may_cluster(problem), problem.is_crowded, problem.promoted, problem.n_step
+        if self._key is None:
+            asked = self.problem
+            self._key = asked.is_plain and asked.parts == 1, may_cluster(asked), asked.is_crowded, asked.promoted, asked.n_step
+        return self._key
 
     def _held_forms(self) -> tuple[list[_Form], float, float, float]:
-        """The forms that registers allow. The least of their ends, and, for each k, of what a unit is busy, and all together with a batch."""
+        """The forms that registers allow. The least of what they take beside steps, and, for each k, of what a unit is busy, and of what
+        all are with a batch.
+        """
         key = self._holding()
         if (found := self._held.get(key)) is None:
-            m, few = self.problem.shape.m, 2 * self.problem.row.m
-            kind = (*key, any(self.problem.piece_bytes), None if m is None else m > few)
-            if (shapes := self._shapes.get(kind)) is None:
-                shapes = self._shapes[kind] = [self._shape(form) for form in held_forms(self.problem, self.spec)]
-            forms = self._forms(shapes, may_cluster(self.problem))
-            ends, busy = min([form.ends for form in forms], default=inf), min([form.busy for form in forms], default=inf)
-            shared = min([form.tiles * form.busiest for form in forms], default=inf)
-            found = self._held[key] = forms, ends, busy / self.step, shared / self.step
+            problem = self.problem
+            kind = (*key, any(problem.piece_bytes), None if problem.shape.m is None else problem.shape.m > 2 * problem.row.m)
+            if (families := self._families.get(kind)) is None:
+                families = self._families[kind] = self._found_families()
+            forms = [form for family in families for form in self._forms(family, self._known, clusters=key[1])]
+            around = min([form.around for form in forms], default=inf)
+            busy = [max(form.arithmetic * form.narrower, form.copies) for form in forms]
+            shared = [form.tiles * max(one, form.cache) for one, form in zip(busy, forms, strict=True)]
+            found = self._held[key] = forms, around, min(busy, default=inf) / self.step, min(shared, default=inf) / self.step
         return found
 
-    def _at_once(self) -> list[tuple[float, int, _Form, bool]]:
+    def _at_once(self) -> list[_Bound]:
         """Of the forms of parts that clusters merge those whose tiles all begin at once, if there are any."""
-        problem, batch, forms = self.problem, self.problem.shape.batch or 1, self._bounded()[1]
+        problem, shape, forms = self.problem, self.problem.shape, self._bounded()[1]
         most = clustered_units(problem.parts, self.spec)
-        few = [each for each in forms if each[2].tiles * batch <= most]
-        return few if any(tiles_of(form.tile, problem, self.spec) for _, _, form, _ in few) else forms
+        few = [each for each in forms if shape.tiles(each[2].rows, each[2].n) <= most]
+        return few if any(tiles_of(form, problem, self.spec) for _, _, form, _ in few) else forms
 
-    def _least_of(self, form: _Form) -> float:
+    def _least_of(self, form: RoleTile) -> float:
         """The same by the models of tiles that take the least of everything."""
-        if not form.models:
-            form.models = self._models(form)
         problem, units, steps = self.problem, self.units, -(-self.k // self.step)
-        tiles, clocks = form.tiles * (problem.shape.batch or 1), inf
+        tiles, clocks = problem.shape.tiles(form.rows, form.n), inf
         full = -(-tiles // units) - 1
-        for model in form.models:
-            is_narrower = model.may_defer and full and problem.shape.batch == 1 and form.tile.consumer_warpgroups > 1
+        first, models = self._models_of(form)
+        for model in models:
+            is_narrower = model.may_defer and full and problem.shape.batch == 1 and form.consumer_warpgroups > 1
             part = 1 - 1 / MOST_NARROWER if is_narrower else 1.0
             found = model.more + model.last(steps, tiles - full * units, part)
             if full and problem.takes_turns:
@@ -192,77 +223,101 @@ class RoleSearch(RoleModel):
             elif full:
                 found += full * (model.last(steps, units) + self.rates.start_clocks)
             clocks = min(clocks, found)
-        return form.first + clocks + (self.merging(form.tile) if problem.parts > 1 else 0)
+        return first + clocks + (self.merging(form) if problem.parts > 1 else 0)
 
-    def _shape(self, form: RoleTile) -> _Shape:
-        matrix = self.matrix(form)
-        # One group alone may wait instead.
-        least = max(matrix, min(self.rates.step_clocks, matrix + self.rates.wait_clocks)) if form.ping_pong == 1 else matrix
-        may_defer = form.ping_pong == 1 and form.m <= self.problem.row.m and form.consumer_warpgroups < MANY_GROUPS
-        return _Shape(form, form.rows, form.n, least, may_defer)
+    def _found_families(self) -> list[_Family]:
+        found: dict[tuple[int, int, bool], _Family] = {}
+        for form in held_forms(self.problem, self.spec):
+            m, groups, in_turns = kind = (form.m, form.consumer_warpgroups, form.ping_pong > 1)
+            may_defer = not in_turns and m <= self.problem.row.m and groups < MANY_GROUPS
+            family = found.setdefault(kind, _Family(m, groups, in_turns, may_defer, []))
+            matrix = self.matrix(form)
+            family.columns.append(_Column(form, form.n, form.rows * form.n, matrix, least_chain(form, matrix, self.rates)))
+        return list(found.values())
 
-    def _forms(self, shapes: Iterable[_Shape], clusters: bool) -> list[_Form]:
-        """What forms' tiles take at least. `clusters`: of which they may be."""
-        rates, problem, known = self.rates, self.problem, self._known
-        narrower = 1 - 1 / MOST_NARROWER if problem.may_be_deferred and not problem.promoted else 1.0
-        filled = self.step * problem.operand_bytes * rates.fill_clocks
-        along_m: dict[int, _Extent] = {}
-        along_n: dict[int, _Extent] = {}
-        found: list[_Form] = []
-        for form, rows, n, matrix, may_defer in shapes:
-            key = (rows * form.m, n, form.ping_pong > 1, clusters)
-            if (known_form := known.get(key)) is not None:
-                found.append(known_form)
+    def _forms(self, family: _Family, known: dict[tuple[int, int, int, bool, bool], _Form], *, clusters: bool) -> Iterator[_Form]:
+        """What a family's forms take at least. `known`: of those that were asked for before. `clusters`: of which they may be."""
+        rates, problem, units, (m, groups, in_turns, may_defer, columns) = self.rates, self.problem, self.units, family
+        of_m, fill = self._extent(0, m * groups, m, clusters=clusters), self.step * problem.operand_bytes * rates.fill_clocks
+        own, overhead, each = rates.own_share, rates.tile_overhead, self.heavy / groups + self.reading
+        promoting = promoting_clocks(columns[0].tile, self)
+        may_defer = may_defer and problem.may_be_deferred and not problem.promoted
+        narrower = 1 - 1 / MOST_NARROWER if may_defer and groups > 1 else 1.0
+        for tile, n, elements, matrix, chain in columns:
+            if (form := known.get((m, groups, n, in_turns, clusters))) is not None:
+                yield form
                 continue
-            if (of_m := along_m.get(rows * form.m)) is None:
-                of_m = along_m[rows * form.m] = self._extent(0, rows, form.m, clusters=clusters)
-            if (of_n := along_n.get(n)) is None:
-                of_n = along_n[n] = self._extent(1, n, n, clusters=clusters)
-            a, b = of_m.copies, of_n.copies
-            engine, cache, threads = rates.stage_clocks + a.engine + b.engine, a.cache + b.cache, a.threads + b.threads
+            of_n = self._extent(1, n, n, clusters=clusters)
+            engine, cache, _, threads = joined(of_m.copies, of_n.copies, rates.stage_clocks)
+            most, read_m, read_n = cache, of_m.read, of_n.read
             if self.meets:
-                cache *= rates.own_share + least_fetched_by_pairs(of_m.read, of_n.read)
+                most, cache = most * (own + 1), most * (own + least_fetched_by_pairs(read_m, read_n))
+            slowest = max(engine, most + (of_m.beyond + of_n.beyond) * units, threads)
             if clusters:
-                for one, other in ((of_m, of_n), (of_n, of_m)):
-                    if (count := min(one.parts, other.neighbours)) > 1:
-                        together = rates.stage_clocks + rates.together_clocks
-                        engine = min(engine, together + one.copies.engine / count + other.copies.engine)
-                        cache = min(cache, one.copies.cache / count + other.copies.cache)
-            first = filled * (of_m.read + of_n.read)
-            ends = first + rates.tile_overhead + rows * n * (self.leaving(form) + self.reading)
-            busy = max(matrix * narrower if may_defer else matrix, engine, threads)
-            known[key] = _Form(form, (of_m, of_n), first, ends, busy, cache)
-            found.append(known[key])
-        return found
+                engine, cache, slowest = self._least_shared(of_m, of_n, engine, cache, slowest)
+            leaving = elements * self.leaving(tile)
+            ends = between = overhead + leaving + elements * each
+            if in_turns:
+                between = rates.ping_pong_overhead + rates.ping_pong_share * leaving
+            elif may_defer:
+                between = min(between, rates.deferred_overhead + elements * each)
+            power = rates.power_factor * matrix / max(matrix, slowest)
+            around = fill * (read_m + read_n) + ends
+            copies = engine if engine > threads else threads
+            tiles = of_m.tiles * of_n.tiles
+            form = _Form(tile, in_turns, tiles, around, ends, between, chain + promoting, power, narrower, copies, cache)
+            known[m, groups, n, in_turns, clusters] = form
+            yield form
+
+    def _least_shared(self, of_m: _Extent, of_n: _Extent, engine: float, cache: float, slowest: float) -> tuple[float, float, float]:
+        """The least that the engine and the cache take where clusters may share, and the most that either does."""
+        for one, other in ((of_m, of_n), (of_n, of_m)):
+            if (count := min(one.parts, other.neighbours)) > 1:
+                together = self.rates.stage_clocks + self.rates.together_clocks + other.copies.engine
+                slowest = max(slowest, together + one.copies.engine / PAIR)
+                engine = min(engine, together + one.copies.engine / count)
+                cache = min(cache, one.copies.cache / count + other.copies.cache)
+        return engine, cache, slowest
 
     def _extent(self, which: int, extent: int, part: int, *, clusters: bool) -> _Extent:
         """That of tiles along m (0) or n (1), in groups of `part` rows or columns."""
-        shape = self.problem.shape
-        if which:
-            tiles, size, read = shape.tiles_along_n(extent), shape.n, shape.operand_rows(0, extent)
-        else:
-            tiles, size, read = shape.tiles_along_m(extent), shape.m, shape.operand_rows(extent, 0)
-        parts = neighbours = 1
-        if clusters and size is not None:
-            parts, neighbours = most_parts(which, part, self.problem, self.spec), most_neighbours(size, extent)
-        return _Extent(which, extent, tiles, read, self.side_copies(which, extent, self.step, 1, extent, 1), parts, neighbours)
+        kept, key = self.kept[which].extents, (extent, part, clusters)
+        if (found := kept.get(key)) is None:
+            shape, side = self.problem.shape, self.sides[which]
+            tiles, size = (shape.tiles_along_n(extent), shape.n) if which else (shape.tiles_along_m(extent), shape.m)
+            copies, parts, neighbours = self.side_copies(which, extent, self.step, 1, extent, 1), 1, 1
+            beyond = copies.beyond
+            if clusters and size is not None:
+                parts, neighbours = most_parts(which, part, self.problem, self.spec), most_neighbours(size, extent)
+                beyond = max(beyond, side.tiles * 2 * PAIR * extent * extent / side.extent * self.rates.beyond_clocks)
+            found = kept[key] = _Extent(extent, tiles, extent * side.tiles, copies, beyond, parts, neighbours)
+        return found
 
-    def _models(self, form: _Form) -> list[LeastModel]:
-        """Of tiles that take the least of everything: of those alone, behind them of those in clusters, where there are such."""
-        rates, (of_m, of_n) = self.rates, form.sides
+    def _models_of(self, form: RoleTile) -> tuple[float, list[LeastModel]]:
+        """Clocks before a form's first step. Models of tiles that take the least of everything: of those alone, behind them of those in
+        clusters, where there are such.
+        """
+        clusters = self._holding()[1]
+        key = (form.rows, form.m, form.n, form.ping_pong, clusters)
+        if (found := self._models.get(key)) is not None:
+            return found
+        rates, of_m = self.rates, self._extent(0, form.rows, form.m, clusters=clusters)
+        of_n = self._extent(1, form.n, form.n, clusters=clusters)
         low = high = joined(of_m.copies, of_n.copies, rates.stage_clocks)
         if self.meets:
-            together = rates.own_share + least_fetched_by_pairs(of_m.read, of_n.read)
-            low, high = low._replace(cache=low.cache * together), low._replace(cache=low.cache * (rates.own_share + 1))
-        found = [LeastModel(self, form.tile, low, high, clusters=False)]
-        shared: list[Copies] = []
-        for one, other in ((of_m, of_n), (of_n, of_m)):
+            engine, cache, beyond, threads = low
+            low = Copies(engine, cache * (rates.own_share + least_fetched_by_pairs(of_m.read, of_n.read)), beyond, threads)
+            high = Copies(engine, cache * (rates.own_share + 1), beyond, threads)
+        models, shared = [LeastModel(self, form, low, high, clusters=False)], list[Copies]()
+        for which, (one, other) in enumerate(((of_m, of_n), (of_n, of_m))):
             for count in (PAIR, 2 * PAIR):
                 if count <= min(one.parts, other.neighbours):
-                    own = self.side_copies(one.which, one.extent, self.step, count, one.extent, 1)
-                    whole = self.side_copies(other.which, other.extent, self.step, 1, other.extent, count)
+                    own = self.side_copies(which, one.extent, self.step, count, one.extent, 1)
+                    whole = self.side_copies(1 - which, other.extent, self.step, 1, other.extent, count)
                     shared.append(joined(own, whole, rates.stage_clocks + rates.together_clocks))
         if shared:
             least, most = Copies(*map(min, *shared, shared[0])), Copies(*map(max, *shared, shared[0]))
-            found.append(LeastModel(self, form.tile, least, most, clusters=True))
+            models.append(LeastModel(self, form, least, most, clusters=True))
+        first = self.step * self.problem.operand_bytes * rates.fill_clocks * (of_m.read + of_n.read)
+        found = self._models[key] = first, models
         return found

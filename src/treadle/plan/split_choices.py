@@ -215,11 +215,23 @@ class RoleCosts:
             return []
         key = (shape.batch, shape.k, is_whole, alike)
         if (found := self._found.get(key)) is None:
-            problems = _role_problems(self._problem, shape, self._pieces, self._spec, is_whole=is_whole)
-            asked = [replace(roles, takes_turns=alike, has_like_tiles=alike) for roles in problems]
-            self._models += [RoleSearch(roles, self._spec) for roles in asked[len(self._models) :]]
-            found = self._found[key] = [model.of(roles) for model, roles in zip(self._models, asked, strict=False)]
+            if not self._models:
+                self._models.append(RoleSearch(_role_problem(self._problem, self._pieces, self._spec), self._spec))
+            both = self._may_exchange(shape, is_whole=is_whole)
+            if both and len(self._models) == 1:
+                known, spec = self._models[0].problem, self._spec
+                of_a = known.row.n_step if known.operands[0].along_k else spec.slot_row_bytes // known.operand_bytes
+                self._models.append(RoleSearch(exchanged_problem(known, of_a), spec))
+            found = self._found[key] = [
+                model.of(replace(model.problem, shape=lying, is_plain=is_whole, takes_turns=alike, has_like_tiles=alike))
+                for model, lying in zip(self._models, (shape, shape.exchanged) if both else (shape,), strict=False)
+            ]
         return found
+
+    def _may_exchange(self, shape: ContractionShape, *, is_whole: bool) -> bool:
+        if any(self._pieces or ()) or (self._problem.is_windowed and not is_whole) or shape.root_count > 1:
+            return False
+        return may_be_exchanged(shape, self._models[0].problem.operands, self._spec)
 
     def whole_seconds(self, problem: SplitContraction, enough: float = inf) -> float:
         """The time of the fastest kernel form for the contraction with some k, not split; infinite where it is sure to be more than
@@ -230,7 +242,6 @@ class RoleCosts:
             if found < inf:
                 self._wholes[problem.shape.k] = found
         return found
-
 
     def least_of_tiles(self, shape: ContractionShape, moved: int) -> float:
         """Seconds that kernels of plain tiles take at least which move so many bytes."""
@@ -260,18 +271,12 @@ def _whole_seconds(problem: SplitContraction, roles: RoleCosts, spec: TargetSpec
     return found if found <= enough else inf
 
 
-def _role_problems(
-    problem: SplitContraction, shape: ContractionShape, pieces: tuple[int, int], spec: TargetSpec, *, is_whole: bool
-) -> Iterator[RoleProblem]:
-    """What tiles of role kernels are chosen for: the contraction as it is, and with its operands exchanged."""
-    row, result = spec.instruction(problem.types.instruction), ResultShape(problem.partial_bytes, True)
+def _role_problem(problem: SplitContraction, pieces: tuple[int, int], spec: TargetSpec) -> RoleProblem:
+    """What tiles of role kernels are chosen for."""
+    row, size, result = spec.instruction(problem.types.instruction), problem.types.operand_bytes, ResultShape(problem.partial_bytes, True)
     a, b = (OperandRows(along, rows) for along, rows in zip(problem.along_k, problem.copied_rows, strict=True))
-    size = problem.types.operand_bytes
-    of_b, of_a = (row.n_step if side.along_k else spec.slot_row_bytes // size for side in (b, a))
-    known = RoleProblem(row, shape, size, (result,), of_b, is_plain=is_whole, piece_bytes=pieces, operands=(a, b))
-    yield known
-    if not any(pieces) and (is_whole or not problem.is_windowed) and shape.root_count == 1 and may_be_exchanged(shape, (a, b), spec):
-        yield exchanged_problem(known, of_a)
+    of_b = row.n_step if b.along_k else spec.slot_row_bytes // size
+    return RoleProblem(row, problem.shape, size, (result,), of_b, piece_bytes=pieces, operands=(a, b))
 
 
 def choices_of_one_tile(

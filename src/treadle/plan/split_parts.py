@@ -196,6 +196,7 @@ class _Split:
         self._step = problem.stage(spec) if whole_stages else problem.step(spec)
         self._costs = role_costs(replace(problem, shape=replace(problem.shape, k=None)), spec)
         self._found: tuple[float, Parts | None] | None = None
+        self._merging: dict[int, tuple[int, bool, float, float, float]] = {}
         self._parts = {count: self._part(count) for count in self._counts()}
 
     def parts(self) -> Parts | None:
@@ -266,18 +267,25 @@ class _Split:
         """What parts and their merge take at least in role kernels, 0 where there are none; how far they are from one small tile for each
         unit; how many they are; what they take at least in any form. `is_sharp`: not by a guess that costs nothing.
         """
-        problem, spec, part, held = self._problem, self._spec, self._parts[count], count * self._each
-        moved, alike = moved_bytes(problem, part), are_alike(problem, part)
+        spec, part, (moved, alike, merging, together, others) = self._spec, self._parts[count], self._least_merging(count)
         models = self._costs.of(part, alike=alike) if is_sharp else self._models(alike)
         clocks = min([model.least() if is_sharp else model.floor(part.batch or 1, part.k or 1) for model in models], default=inf)
-        merging = min(_merging(1, held, spec), seconds(traffic_clocks(held, spec) + last_clocks(count, 0, spec), spec))
-        of_roles, others = bounded_seconds(clocks, moved, spec) + merging, self._costs.least_of_one_tile(part)
-        least = min(of_roles, others + merging)
-        if count in cluster_counts(spec):
-            together = seconds(cluster_clocks(0, spec), spec)
-            least = min(least, bounded_seconds(clocks, moved - held, spec) + together, others + together)
-        distance = abs(count * problem.shape.tiles(64, 64) - spec.compute_units)
+        of_roles = bounded_seconds(clocks, moved, spec) + merging
+        least = min(of_roles, others + min(merging, together))
+        if together < inf:
+            least = min(least, bounded_seconds(clocks, moved - count * self._each, spec) + together)
+        distance = abs(count * self._problem.shape.tiles(64, 64) - spec.compute_units)
         return of_roles if models else 0.0, distance, count, is_sharp, least
+
+    def _least_merging(self, count: int) -> tuple[int, bool, float, float, float]:
+        """Bytes that parts move, and whether they are alike; what merging takes at least, and in a cluster; what forms but roles do."""
+        if (found := self._merging.get(count)) is None:
+            problem, spec, part, held = self._problem, self._spec, self._parts[count], count * self._each
+            merging = min(_merging(1, held, spec), seconds(traffic_clocks(held, spec) + last_clocks(count, 0, spec), spec))
+            together = seconds(cluster_clocks(0, spec), spec) if count in cluster_counts(spec) else inf
+            alike, others = are_alike(problem, part), self._costs.least_of_one_tile(part)
+            found = self._merging[count] = moved_bytes(problem, part), alike, merging, together, others
+        return found
 
     def _models(self, alike: bool) -> list[RoleSearch]:
         """Of all forms that parts may have, which the fewest have."""
