@@ -85,8 +85,8 @@ def _kept_families(row: str, operand_bytes: int, roots: int, spec: TargetSpec) -
     return {}
 
 
-_Bound = tuple[float, int, RoleTile, bool]
-"""Clocks at least, a form's number, the form, and whether models told them."""
+_Bound = tuple[float, int, RoleTile, tuple[float, ...]]
+"""Clocks at least, a form's number, the form; what models tell of its tiles alone and in clusters, nothing where they were not asked."""
 
 
 class RoleSearch(RoleModel):
@@ -121,14 +121,17 @@ class RoleSearch(RoleModel):
         left = [each for each in bounds if each[0] <= enough]
         heapify(left)
         while left:
-            bound, number, form, is_sharp = heappop(left)
+            bound, number, form, told = heappop(left)
             if bound > min(least * (1 + SLACK), enough):
                 break
-            if not is_sharp:
+            if not told:
                 if admits is None or admits(form):
-                    heappush(left, (self._least_of(form), number, form, True))
+                    told = self._least_of(form)
+                    heappush(left, (min(told), number, form, told))
                 continue
             for tile in tiles_of(form, self.problem, self.spec):
+                if told[-1 if tile.cluster > 1 else 0] > least * (1 + SLACK):
+                    continue
                 clocks = self.cost(tile)
                 if clocks < least or (clocks == least and number < place):
                     found, least, place = tile, clocks, number
@@ -136,7 +139,7 @@ class RoleSearch(RoleModel):
 
     def at_least(self, form: RoleTile) -> float:
         """Clocks that a form's tiles take at least."""
-        return self._least_of(form)
+        return min(self._least_of(form))
 
     def floor(self, batch: int, k: int) -> float:
         """Clocks that any tile takes at least of the same problem with such a batch and k: less than `least`, and told by three numbers."""
@@ -173,7 +176,7 @@ class RoleSearch(RoleModel):
             if full:
                 arithmetic, moving = steps * arithmetic * (1 + power), steps * (copies if copies > cache else cache)
                 last += full * (max(arithmetic + between, moving) if in_turn else max(arithmetic, moving) + ends + start)
-            bounds.append((last, number, tile, False))
+            bounds.append((last, number, tile, ()))
         found = self._bounds[key] = min([bound for bound, *_ in bounds], default=inf), bounds
         return found
 
@@ -208,12 +211,13 @@ class RoleSearch(RoleModel):
         few = [each for each in forms if shape.tiles(each[2].rows, each[2].n) <= most]
         return few if any(tiles_of(form, problem, self.spec) for _, _, form, _ in few) else forms
 
-    def _least_of(self, form: RoleTile) -> float:
-        """The same by the models of tiles that take the least of everything."""
+    def _least_of(self, form: RoleTile) -> tuple[float, ...]:
+        """The same of a form by the models of tiles that take the least of everything: of those alone, and of those in clusters if any."""
         problem, units, steps = self.problem, self.units, -(-self.k // self.step)
-        tiles, clocks = problem.shape.tiles(form.rows, form.n), inf
+        tiles, told = problem.shape.tiles(form.rows, form.n), list[float]()
         full = -(-tiles // units) - 1
         first, models = self._models_of(form)
+        first += self.merging(form) if problem.parts > 1 else 0
         for model in models:
             is_narrower = model.may_defer and full and problem.shape.batch == 1 and form.consumer_warpgroups > 1
             part = 1 - 1 / MOST_NARROWER if is_narrower else 1.0
@@ -222,8 +226,8 @@ class RoleSearch(RoleModel):
                 found += full * model.turn(steps, units, part)
             elif full:
                 found += full * (model.last(steps, units) + self.rates.start_clocks)
-            clocks = min(clocks, found)
-        return first + clocks + (self.merging(form) if problem.parts > 1 else 0)
+            told.append(first + found)
+        return tuple(told)
 
     def _found_families(self) -> list[_Family]:
         found: dict[tuple[int, int, bool], _Family] = {}

@@ -186,7 +186,7 @@ def are_alike(problem: SplitContraction, shape: ContractionShape) -> bool:
 
 def moved_bytes(problem: SplitContraction, shape: ContractionShape) -> int:
     """Bytes of the operands and of the results of a contraction's parts, `shape` all of them in one batch."""
-    batch, m, n, k = (size or 1 for size in (shape.batch, shape.m, shape.n, shape.k))
+    batch, m, n, k = shape.batch or 1, shape.m or 1, shape.n or 1, shape.k or 1
     return batch * (k * (m * problem.a_bytes + n * problem.b_bytes) + m * n * problem.partial_bytes)
 
 

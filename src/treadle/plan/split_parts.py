@@ -193,9 +193,11 @@ class _Split:
 
     def __init__(self, problem: SplitContraction, spec: TargetSpec, whole_stages: bool) -> None:
         self._problem, self._spec, self._each = problem, spec, problem.results * problem.partial_bytes
+        self._small = problem.shape.tiles(64, 64)
         self._step = problem.stage(spec) if whole_stages else problem.step(spec)
         self._costs = role_costs(replace(problem, shape=replace(problem.shape, k=None)), spec)
         self._found: tuple[float, Parts | None] | None = None
+        self._fewest: dict[bool, list[RoleSearch]] = {}
         self._merging: dict[int, tuple[int, bool, float, float, float]] = {}
         self._parts = {count: self._part(count) for count in self._counts()}
 
@@ -274,7 +276,7 @@ class _Split:
         least = min(of_roles, others + min(merging, together))
         if together < inf:
             least = min(least, bounded_seconds(clocks, moved - count * self._each, spec) + together)
-        distance = abs(count * self._problem.shape.tiles(64, 64) - spec.compute_units)
+        distance = abs(count * self._small - spec.compute_units)
         return of_roles if models else 0.0, distance, count, is_sharp, least
 
     def _least_merging(self, count: int) -> tuple[int, bool, float, float, float]:
@@ -289,8 +291,10 @@ class _Split:
 
     def _models(self, alike: bool) -> list[RoleSearch]:
         """Of all forms that parts may have, which the fewest have."""
-        fewest = min(count for count, part in self._parts.items() if are_alike(self._problem, part) is alike)
-        return self._costs.of(self._parts[fewest], alike=alike)
+        if alike not in self._fewest:
+            fewest = min(count for count, part in self._parts.items() if are_alike(self._problem, part) is alike)
+            self._fewest[alike] = self._costs.of(self._parts[fewest], alike=alike)
+        return self._fewest[alike]
 
 
 def _least_gain(problem: SplitContraction, spec: TargetSpec) -> tuple[float, float]:
