@@ -18,7 +18,7 @@ from treadle.plan.role_clocks import role_cost
 from treadle.plan.role_forms import role_forms, role_tiles
 from treadle.plan.role_search import RoleSearch, role_tile
 from treadle.plan.role_tiles import OperandRows, ResultShape, RoleProblem, RoleTile, in_clusters, shared_operand, tile_count, tiles_of
-from treadle.plan.tile_config import ContractionShape
+from treadle.plan.tile_config import UNKNOWN_EXTENT, ContractionShape
 
 SPEC = target_spec("sm_90a")
 ROW = SPEC.instruction("wgmma_m64k16_f32_bf16_bf16")
@@ -142,6 +142,15 @@ def test_tiles_take_no_less_than_their_form_at_least(m: int, n: int, k: int, cut
     costs = model.costs()
     assert not costs or model.least() <= min(costs.values()) * (1 + 1e-9)
     assert not costs or role_cost(RoleSearch(asked, SPEC).best() or next(iter(costs)), asked, SPEC) == min(costs.values())
+
+
+def test_what_is_kept_of_unknown_sizes_is_not_that_of_the_size_they_count_as() -> None:
+    cut = OperandRows(pitch_bytes=16)
+    known = problem(UNKNOWN_EXTENT, 1000, 4096, cut, cut)
+    RoleSearch(replace(known, shape=replace(known.shape, m=None)), SPEC).best()
+    model = RoleSearch(known, SPEC)
+    assert any(len(model._least_of(form)) == 2 for form in role_forms(known, SPEC)), "clusters are asked about"
+    assert (best := model.best()) is not None and model.cost(best) == min(model.costs().values())
 
 
 @pytest.mark.parametrize("size", [(104, 8768, 5576), (4136, 792, 7576), (1000, 1000, 4099), (8192, 640, 2560), (448, 13056, 2304)])

@@ -285,10 +285,12 @@ class RoleSearch(RoleModel):
 
     def _extent(self, which: int, extent: int, part: int, *, clusters: bool) -> _Extent:
         """That of tiles along m (0) or n (1), in groups of `part` rows or columns."""
-        kept, key = self.kept[which].extents, (extent, part, clusters)
+        shape, side, kept = self.problem.shape, self.sides[which], self.kept[which].extents
+        size = shape.n if which else shape.m
+        # What only the runtime knows counts as some size, and has no clusters.
+        key = (extent, part, clusters and size is not None)
         if (found := kept.get(key)) is None:
-            shape, side = self.problem.shape, self.sides[which]
-            tiles, size = (shape.tiles_along_n(extent), shape.n) if which else (shape.tiles_along_m(extent), shape.m)
+            tiles = shape.tiles_along_n(extent) if which else shape.tiles_along_m(extent)
             copies, parts, neighbours = self.side_copies(which, extent, self.step, 1, extent, 1), 1, 1
             beyond = copies.beyond
             if clusters and size is not None:

@@ -260,7 +260,7 @@ class _Split:
                 continue
             times = merge_times(self._problem, self._parts[count], count, self._costs, self._spec, enough)
             merge = min(times, key=lambda name: times[name], default="")
-            if merge and (best is None or (times[merge], count) < (best.seconds, best.count)):
+            if merge and times[merge] <= enough and (best is None or (times[merge], count) < (best.seconds, best.count)):
                 best = Parts(count, self._step, whole, times[merge], merge)
                 enough = min(enough, best.seconds * (1 + SLACK))
         return best
