@@ -35,7 +35,7 @@ def test_all_pairs(counts: tuple[int, int], group: int, groups: int, columns: in
         assert abs(found - sum(asked) / (2 * len(pairs) * (tile.rows + columns))) < 0.5 / len(pairs) + 1e-9
     else:
         assert found == 1.0
-    assert found >= least_fetched_by_pairs(tile, shape) - 1e-9
+    assert found >= least_fetched_by_pairs(shape.operand_rows(tile.rows, 0), shape.operand_rows(0, tile.n)) - 1e-9
 
 
 def test_neighbours_share_what_is_wider() -> None:

@@ -1,13 +1,21 @@
 """Choices by models are quick: few tiles are modelled for them, whatever the shape."""
 
 import random
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import replace
-from statistics import median
+from statistics import median, quantiles
 from time import process_time
 
 import pytest
 
+from treadle.bench.calibration import workload_of
+from treadle.bench.random_shapes import RandomChoice, random_names
+from treadle.ir.context import default_context
+from treadle.ir.text import parse_module
 from treadle.machine import target_spec
+from treadle.pipelines import tensor_passes, tile_passes
 from treadle.plan.role_clocks import RoleModel
 from treadle.plan.role_forms import held_forms
 from treadle.plan.role_search import RoleSearch
@@ -18,11 +26,18 @@ from treadle.plan.split_parts import split_contraction
 from treadle.plan.tile_config import ContractionShape, contraction_types
 
 SPEC = target_spec("sm_90a")
-SHAPES = 100
+SHAPES, PRODUCTS = 100, 100
 MOST_TILES, USUAL_TILES = 120, 16
 """Modelled for the choice of one split, of some 2500 that whole and parts have."""
 MOST_SECONDS = 0.025
 """Of the processor for half of the choices at most: ten times what they take, since machines are slow and busy."""
+
+
+DECISIONS = ("set-row-padding", "set-split-reduction", "set-kernel-form")
+USUAL_CALLS, MOST_CALLS, CALLS_OF_ANY = 22_000, 46_000, 52_000
+"""Of functions for all decisions about a product together, at the median, in 19 of 20 products, and in any of them: a sixth more than there
+are. About 6,000 take a millisecond, which they do not on a busy machine.
+"""
 
 
 def random_problem(draw: random.Random) -> SplitContraction:
@@ -54,6 +69,43 @@ def test_few_tiles_are_modelled_for_a_split(monkeypatch: pytest.MonkeyPatch) -> 
     assert max(modelled) <= MOST_TILES
     assert sum(modelled) <= USUAL_TILES * SHAPES
     assert median(times) <= MOST_SECONDS
+
+
+@contextmanager
+def counted_calls(counts: list[int]) -> Generator[None]:
+    """Add to the last of the counts what is called meanwhile."""
+    before = sys.getprofile()
+
+    def count(frame: object, event: str, argument: object) -> None:
+        counts[-1] += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
+
+
+def test_decisions_about_a_product_are_few_calls() -> None:
+    """Of padding rows, of a split and of the form together, which a compilation makes one after another."""
+    counts = list[int]()
+    for name in (*random_names("contractions", 5, 3, RandomChoice()), *random_names("contractions", PRODUCTS, 1, RandomChoice())):
+        counts.append(0)
+        workload, context = workload_of(name), default_context()
+        module = parse_module(workload.text, name)
+        for each in (*tensor_passes(SPEC, workload.options), *tile_passes(SPEC, workload.options)):
+            if each.name not in DECISIONS:
+                each.apply(context, module)
+                continue
+            with counted_calls(counts):
+                each.apply(context, module)
+            if each.name == DECISIONS[-1]:
+                break
+    # What is worked out once for a machine is no part of it.
+    counts = counts[5:]
+    assert median(counts) <= USUAL_CALLS
+    assert quantiles(counts, n=20)[-1] <= MOST_CALLS
+    assert max(counts) <= CALLS_OF_ANY
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from treadle.bench.named_shapes import named_workload
 from treadle.driver import trace
 from treadle.machine import TargetSpec, target_spec
+from treadle.plan import split_parts
 from treadle.plan.block_bounds import greatest, in_whole_steps, least, of_the_launch
 from treadle.plan.expr import Expr, ceil_div, constant, maximum, minimum, symbol
 from treadle.plan.form_times import Gathered, best_tile, bounded_seconds, tile_seconds
@@ -35,6 +36,7 @@ from treadle.plan.split_parts import (
     MOST_ROUNDS,
     Parts,
     cluster_counts,
+    fastest_seconds,
     merge_seconds,
     merge_times,
     split_contraction,
@@ -118,6 +120,31 @@ def test_what_is_left_out_of_a_search_is_never_the_best(target: str, m: int, n: 
     enough = whole * share
     found = min(merge_times(problem, part, count, costs, spec, enough).values(), default=inf)
     assert found == whole if share >= 1 + SLACK else found > enough
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(TARGETS), st.integers(1, 500), st.integers(1, 2000), st.integers(1, 40), st.integers(2, 64))
+def test_bounds_that_cost_little_are_bounds(target: str, m: int, n: int, steps: int, count: int) -> None:
+    problem, spec = product_of(m, n, 64 * steps * count, target)
+    part, costs = replace(problem.shape, batch=count, k=64 * steps), role_costs(problem, spec)
+    choices = choices_of_one_tile(problem, part, spec)
+    assert costs.least_of_one_tile(part) <= min(choice.seconds for choice in choices) * (1 + SLACK)
+    for model in costs.of(part):
+        assert model.floor(count, 64 * steps) <= model.least() * (1 + SLACK)
+        assert model.least() <= min(model.costs().values(), default=inf) * (1 + SLACK)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(TARGETS), st.integers(1, 500), st.integers(1, 2000), st.integers(1, 40_000), st.floats(0.5, 2))
+def test_a_time_is_told_where_it_is_no_more_than_enough(target: str, m: int, n: int, k: int, share: float) -> None:
+    assume(abs(share - 1) > SLACK)
+    problem, spec = product_of(m, n, k, target)
+    whole = fastest_seconds(problem, spec)
+    for kept in (split_parts._split_of, role_costs):
+        kept.cache_clear()
+    found = fastest_seconds(problem, spec, enough=share * whole)
+    assert found == whole if share > 1 else found > share * whole
+    assert fastest_seconds(problem, spec) == whole
 
 
 @settings(max_examples=30, deadline=None)

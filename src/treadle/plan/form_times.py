@@ -6,6 +6,7 @@ on an H200, where 247 were measured.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
 
 from treadle.machine.spec import MatrixInstruction, TargetSpec
@@ -21,6 +22,7 @@ from treadle.plan.tile_config import (
     contraction_tile,
     narrow_tiles,
     resident_workgroups,
+    tiles_for,
 )
 from treadle.records import dataclass
 
@@ -89,6 +91,25 @@ def _waiting(tile: ContractionTile, shape: ContractionShape, operand_bytes: int,
     return rounds * (steps * spec.rates.streaming.latency_clocks + together * own)
 
 
+def least_tile_clocks(problem: TileProblem, loaded_bytes: tuple[int, int]) -> float:
+    """Clocks that a kernel of plain tiles takes at least for each k of a batch, whatever k and the number of batches are: those of units
+    that are all busy. `loaded_bytes`: see `tile_seconds`.
+    """
+    row, spec, size, units = problem.instruction, problem.spec, problem.types.operand_bytes, problem.spec.compute_units
+    batches = 12 * units  # whole rounds of one to four workgroups on a unit
+    many, found = replace(problem.shape, batch=batches, k=1), inf
+    for tile in tiles_for(replace(problem, shape=many)):
+        clocks = contraction_cost(tile, many, spec, row, size, problem.loads) / spec.macs_per_clock(row) / batches
+        found = min(found, clocks + many.tiles(tile.m, tile.n) / batches / units * _piece_clocks(tile, size, loaded_bytes, spec))
+    return found
+
+
+def _piece_clocks(tile: ContractionTile, operand_bytes: int, loaded_bytes: tuple[int, int], spec: TargetSpec) -> float:
+    """Of what a workgroup's threads load and store to shared memory, for each k."""
+    pieces = sum(extent * operand_bytes / width for extent, width in zip((tile.m, tile.n), loaded_bytes, strict=True) if width)
+    return 2 * spec.rates.general.piece_clocks * pieces / spec.subgroup_size
+
+
 def tile_seconds(
     tile: ContractionTile,
     row: MatrixInstruction | None,
@@ -109,8 +130,7 @@ def tile_seconds(
     loops = contraction_cost(tile, shape, spec, row, operand_bytes, loads) * shape.extents[2] / spec.macs_per_clock(row)
     fill = rates.fill_clocks * resident * shape.operand_rows(tile.m, tile.n) * tile.k * operand_bytes
     rounds = max(1, shape.tiles(tile.m, tile.n) / spec.compute_units)
-    pieces = sum(extent * operand_bytes / width for extent, width in zip((tile.m, tile.n), loaded_bytes, strict=True) if width)
-    loops += rounds * shape.extents[2] * 2 * spec.rates.general.piece_clocks * pieces / spec.subgroup_size
+    loops += rounds * shape.extents[2] * _piece_clocks(tile, operand_bytes, loaded_bytes, spec)
     if gathered is not None:
         working, _ = _gathering(tile, shape, operand_bytes, gathered, spec)
         loops = max(loops + rounds * working, _waiting(tile, shape, operand_bytes, gathered, spec))

@@ -72,9 +72,8 @@ def fetched_by_pairs(tile: Tile, shape: ContractionShape) -> float:
     return 1 - alike * shared / (2 * (of_a + of_b))
 
 
-def least_fetched_by_pairs(tile: Tile, shape: ContractionShape) -> float:
-    """The same in whatever order tiles are walked, at least."""
-    of_a, of_b = shape.operand_rows(tile.rows, 0), shape.operand_rows(0, tile.n)
+def least_fetched_by_pairs(of_a: int, of_b: int) -> float:
+    """The same in whatever order tiles are walked, at least, of the rows that a tile reads of A and of B."""
     return 1 - max(of_a, of_b) / (2 * (of_a + of_b))
 
 

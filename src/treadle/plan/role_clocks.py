@@ -13,16 +13,16 @@ Consecutive workgroups go to pairs of units, and what a pair asks for at about t
 were 1.6 times as fast on an H100 where pairs shared the 192 rows as where they shared the 64.
 """
 
-from copy import copy
+from functools import lru_cache
 from math import gcd
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from treadle.machine.rates import RoleRates
 from treadle.machine.spec import TargetSpec
 from treadle.plan.cache_requests import request_factor
 from treadle.plan.mixed_widths import timed_columns
 from treadle.plan.part_merges import cluster_clocks, last_clocks, turns_clocks
-from treadle.plan.rasters import fetched_by_pairs, least_fetched_by_pairs, read_again
+from treadle.plan.rasters import fetched_by_pairs, read_again
 from treadle.plan.result_stores import cut_row_clocks, stored_cut_clocks
 from treadle.plan.role_forms import role_tiles
 from treadle.plan.role_tiles import (
@@ -31,7 +31,6 @@ from treadle.plan.role_tiles import (
     ResultShape,
     RoleProblem,
     RoleTile,
-    in_clusters,
     may_defer,
     mixed_tiles,
     shared_operand,
@@ -47,7 +46,7 @@ NEAR = 6
 """How two limits of a step add up where they are near one another (see `limited`)."""
 
 
-class _Copies(NamedTuple):
+class Copies(NamedTuple):
     """Clocks of a step's copies: of the unit's copy engine, of the shared cache when all units ask, beside these of rows beyond the arrays'
     ends for each unit at work, of the producer's threads.
     """
@@ -56,6 +55,11 @@ class _Copies(NamedTuple):
     cache: float
     beyond: float
     threads: float
+
+
+def joined(a: Copies, b: Copies, stage: float) -> Copies:
+    """Those of both operands. `stage`: clocks of the engine beside."""
+    return Copies(stage + a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3])
 
 
 def role_cost(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> float:
@@ -71,14 +75,36 @@ def merge_clocks(tile: RoleTile, parts: int, spec: TargetSpec, *, in_cluster: bo
 
 
 class _Side(NamedTuple):
-    """Of A or of B: its extent along m or n, how many tiles of it a workgroup copies, how its rows lie, bytes of a piece that threads copy
-    (0: descriptors do).
+    """Of A or of B: its extent along m or n, and that of each of its groups, how many tiles of it a workgroup copies, how its rows lie,
+    bytes of a piece that threads copy (0: descriptors do).
     """
 
     extent: int
+    groups: tuple[int, ...]
     tiles: int
     rows: OperandRows
     piece: int
+
+
+class Kept:
+    """What is kept of a side for all problems that have such a one: parts of a contraction, exchanged operands, other results. `copies`: of
+    steps; `extents`: of tiles (see `RoleSearch`).
+    """
+
+    def __init__(self) -> None:
+        self.copies: dict[tuple[int, int, int, int, int], Copies] = {}
+        self.extents: dict[tuple[int, int, bool], Any] = {}
+
+
+@lru_cache(maxsize=16)
+def _kept(side: _Side, operand_bytes: int, rounds: bool, spec: TargetSpec) -> Kept:
+    return Kept()
+
+
+@lru_cache(maxsize=16)
+def _kept_matrix(row: str, operand_bytes: int, roots: int, spec: TargetSpec) -> dict[tuple[int, int, int, bool], float]:
+    """The same for clocks of matrix instructions."""
+    return {}
 
 
 class RoleModel:
@@ -92,7 +118,8 @@ class RoleModel:
         of_a, of_b = (1, shape.root_count) if shape.shared == "a" else (shape.root_count, 1)
         (m, n, self.k), (of_m, of_n) = shape.extents, problem.operands
         m, n = sum(shape.groups_m) or m, sum(shape.groups_n) or n
-        self.sides = (_Side(m, of_a, of_m, problem.piece_bytes[0]), _Side(n, of_b, of_n, problem.piece_bytes[1]))
+        of_pieces = problem.piece_bytes
+        self.sides = (_Side(m, shape.groups_m, of_a, of_m, of_pieces[0]), _Side(n, shape.groups_n, of_b, of_n, of_pieces[1]))
         self.queue = spec.queue_for("copy_in")
         self.meets = problem.piece_bytes == (0, 0)
         brought = [result for result in problem.results if result.is_read and result.in_bulk]
@@ -102,15 +129,16 @@ class RoleModel:
         self.heavy = problem.heavy * 2 * max(1, len(written))
         self.reading = rates.read_share * len(brought) * rates.epilogue_clocks
         self.brought = sum(result.element_bytes for result in brought) / spec.line_bytes * rates.cache_row_clocks
-        self._copies: dict[tuple[int, int, int, int, int, int], _Copies] = {}
-        self._matrix: dict[tuple[int, int, int, bool], float] = {}
+        rounds = problem.row.a_type == "tf32"
+        self.kept = [_kept(side, problem.operand_bytes, rounds, spec) for side in self.sides]
+        self._matrix = _kept_matrix(problem.row.name, problem.operand_bytes, shape.root_count, spec)
         self._leaving: dict[tuple[int, int], float] = {}
         self._costs: dict[RoleTile, float] = {}
 
     @property
     def steps(self) -> int:
         """How many steps of tiles were modelled, of all problems that share them."""
-        return len(self._copies)
+        return sum(len(kept.copies) for kept in self.kept)
 
     @property
     def modelled(self) -> int:
@@ -159,18 +187,6 @@ class RoleModel:
         problem = self.problem
         return merge_clocks(tile, problem.parts, self.spec, in_cluster=problem.in_cluster, in_turn=problem.in_turn)
 
-    def least_and_most(self, form: RoleTile, *, clusters: bool) -> list[tuple[_Copies, _Copies]]:
-        """The least and the most that copies take of a form's tiles alone, behind it of those in clusters, where there are such."""
-        alone, rates = self.copies(form, form.n), self.rates
-        shared = [self.copies(tile, tile.n) for tile in in_clusters(form, self.problem, self.spec, at_once=False)] if clusters else []
-        low = high = alone
-        if self.meets:
-            together = rates.own_share + least_fetched_by_pairs(form, self.problem.shape)
-            low = _Copies(alone.engine, alone.cache * together, alone.beyond, alone.threads)
-            high = _Copies(alone.engine, alone.cache * (rates.own_share + 1), alone.beyond, alone.threads)
-        of_clusters = [(_Copies(*map(min, *shared, shared[0])), _Copies(*map(max, *shared, shared[0])))] if shared else []
-        return [(low, high), *of_clusters]
-
     def asked_of_cache(self, tile: RoleTile) -> float:
         """How many times what a tile's rows take of the cache on average they do, by what pairs of units ask for together."""
         if not self.meets or tile.cluster > 1:
@@ -185,21 +201,25 @@ class RoleModel:
             found = self._leaving[key] = sum([_element_clocks(result, tile, self.spec) for result in self.written])
         return found
 
-    def copies(self, tile: RoleTile, columns: int) -> _Copies:
+    def copies(self, tile: RoleTile, columns: int) -> Copies:
         """Those of a step of a tile. `columns`: what tiles are apart by multiples of along n."""
         shared = shared_operand(tile, self.problem.shape)
         a = self._side_copies(0, tile.rows, tile.rows, tile, shared)
         b = self._side_copies(1, tile.n, columns, tile, shared)
         stage = self.rates.stage_clocks + (self.rates.together_clocks if shared else 0)
-        return _Copies(stage + a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3])
+        return joined(a, b, stage)
 
-    def _side_copies(self, which: int, extent: int, apart: int, tile: RoleTile, shared: str) -> _Copies:
+    def _side_copies(self, which: int, extent: int, apart: int, tile: RoleTile, shared: str) -> Copies:
         # Workgroups of a cluster fetch a part each of what they share, and tiles of the other side are whole clusters.
         is_fetched_once = shared == "ab"[which] and not self.sides[which].piece
         count, whole = tile.cluster if is_fetched_once else 1, tile.cluster if shared == "ba"[which] else 1
-        key = (which, extent, tile.k, count, apart, whole)
-        if (found := self._copies.get(key)) is None:
-            found = self._copies[key] = _step_copies(self, self.sides[which], extent, tile.k, count, apart, whole)
+        return self.side_copies(which, extent, tile.k, count, apart, whole)
+
+    def side_copies(self, which: int, extent: int, k: int, together: int, apart: int, whole: int) -> Copies:
+        """Those of a step's rows of A (0) or of B (1), see `_step_copies`."""
+        key, kept = (extent, k, together, apart, whole), self.kept[which].copies
+        if (found := kept.get(key)) is None:
+            found = kept[key] = _step_copies(self, self.sides[which], *key)
         return found
 
     def matrix(self, tile: RoleTile) -> float:
@@ -212,13 +232,14 @@ class RoleModel:
 
 
 class _TileModel:
-    """What the clocks of a tile's rounds are made of. `copies`: those of a step."""
+    """What the clocks of a tile's rounds are made of. `copies`: those of a step; `slowest`: those under which its arithmetic runs."""
 
-    def __init__(self, model: RoleModel, tile: RoleTile, copies: _Copies) -> None:
+    def __init__(self, model: RoleModel, tile: RoleTile, copies: Copies) -> None:
         elements = tile.rows * tile.n
         self.tile, self.rates, self.units = tile, model.rates, model.units
-        self.copies, self.matrix = copies, model.matrix(tile)
-        self.chain = _consumer_clocks(tile, self.matrix, model.rates) + _promoting_clocks(tile, model)
+        self.copies = self.slowest = copies
+        self.matrix = model.matrix(tile)
+        self.chain = _consumer_clocks(tile, self.matrix, model.rates) + promoting_clocks(tile, model)
         self.leaving, self.brought = elements * model.leaving(tile), elements * model.brought
         # Threads' copies and threads' stores take turns at the units that load and store.
         self.beside = self.leaving if model.threads_store and self.copies.threads else 0.0
@@ -227,15 +248,18 @@ class _TileModel:
 
     def _step(self, active: int, part: float) -> tuple[float, float]:
         """Clocks of a step's arithmetic and of its copies, with so many units at work. Clocks follow power: arithmetic slows down."""
-        cache = self.copies.cache * active / self.units + self.copies.beyond * active
-        busy = min(1.0, self.matrix / max(self.matrix, self.copies.engine, cache, self.copies.threads))
+        engine, cache, beyond, threads = self.slowest
+        matrix = self.matrix
+        busy = matrix / max(matrix, engine, cache * active / self.units + beyond * active, threads)
         arithmetic = self.chain * part * (1 + self.rates.power_factor * busy * active / self.units)
-        copies, ahead = limited(self.copies.engine, cache, NEAR), max(1, self.tile.num_stages - 1)
-        copies = limited(copies, (self.rates.ring_clocks + copies) / ahead, NEAR)
-        if not self.copies.threads:
+        engine, cache, beyond, threads = self.copies
+        stages = self.tile.num_stages
+        copies = limited(engine, cache * active / self.units + beyond * active, NEAR)
+        copies = limited(copies, (self.rates.ring_clocks + copies) / max(1, stages - 1), NEAR)
+        if not threads:
             return arithmetic, copies
         # Half of the ring is in flight: the wait for one slot alone is hidden by no other.
-        threads = self.copies.threads + (self.rates.held_ring_clocks if self.tile.num_stages < TWO_UNDER_WAY else 0)
+        threads += self.rates.held_ring_clocks if stages < TWO_UNDER_WAY else 0
         return arithmetic, limited(copies, threads, NEAR)
 
     def turn(self, steps: int, active: int, part: float = 1.0) -> float:
@@ -265,19 +289,14 @@ class _TileModel:
 class LeastModel(_TileModel):
     """That of a tile that takes no more than any of a form, whose copies take the `least` to the `most`; in clusters or alone."""
 
-    def __init__(self, model: RoleModel, form: RoleTile, least: _Copies, most: _Copies, *, clusters: bool) -> None:
+    def __init__(self, model: RoleModel, form: RoleTile, least: Copies, most: Copies, *, clusters: bool) -> None:
         super().__init__(model, form, least)
-        if form.ping_pong == 1 and form.consumer_warpgroups == 1:
-            self.chain = min(self.chain, limited(self.matrix, model.rates.step_clocks, NEAR) + _promoting_clocks(form, model))
+        self.chain = least_chain(form, self.matrix, model.rates) + promoting_clocks(form, model)
         self.may_defer, self.more = not clusters and may_defer(form, model.problem), model.rates.clustered_clocks if clusters else 0
         if self.may_defer:
             self.between = min(self.between, model.rates.deferred_overhead)
         # Arithmetic slows down the less the longer copies take.
-        self.slowest = copy(self)
-        self.slowest.copies = most
-
-    def _step(self, active: int, part: float) -> tuple[float, float]:
-        return _TileModel._step(self.slowest, active, part)[0], super()._step(active, part)[1]
+        self.slowest = most
 
 
 def _matrix_clocks(tile: RoleTile, problem: RoleProblem, spec: TargetSpec, *, is_tall: bool) -> float:
@@ -298,7 +317,13 @@ def _consumer_clocks(tile: RoleTile, matrix: float, rates: RoleRates) -> float:
     return limited(matrix, rates.step_clocks, NEAR)
 
 
-def _promoting_clocks(tile: RoleTile, model: RoleModel) -> float:
+def least_chain(form: RoleTile, matrix: float, rates: RoleRates) -> float:
+    """The same of a form's tiles, at least: one group alone may wait, or have instructions that run on."""
+    chain = _consumer_clocks(form, matrix, rates)
+    return min(chain, limited(matrix, rates.step_clocks, NEAR)) if form.ping_pong == 1 else chain
+
+
+def promoting_clocks(tile: RoleTile, model: RoleModel) -> float:
     """Clocks of a step in which sums are added to those in registers and no group's instructions run. Where they are scaled first, those of
     a third group always do; others take as long whatever the groups (8192^3 in 8-bit floats: three took 2 % more, on an H200).
     """
@@ -316,7 +341,7 @@ def _element_clocks(result: ResultShape, tile: RoleTile, spec: TargetSpec) -> fl
     return rates.epilogue_clocks + rates.stored_clocks + stored_cut_clocks(result, tile.m if result.along_m else tile.n & -tile.n, spec)
 
 
-def _step_copies(model: RoleModel, side: _Side, extent: int, k: int, together: int, apart: int, whole: int) -> _Copies:
+def _step_copies(model: RoleModel, side: _Side, extent: int, k: int, together: int, apart: int, whole: int) -> Copies:
     """Clocks of a step's rows of one operand, of which `together` workgroups fetch a part each. `apart`: what tiles are apart by. `whole`:
     there are tiles of a multiple of so many.
     """
@@ -329,11 +354,11 @@ def _step_copies(model: RoleModel, side: _Side, extent: int, k: int, together: i
         is_held = rounds or (queue is not None and side.piece not in queue.piece_bytes)
         copied = side.tiles * boxes * (rates.rounded_factor if rounds else 1) * (rates.held_factor if is_held else 1)
         threads = copied * rates.copied_row_clocks + (rates.held_clocks if is_held else 0)
-        return _Copies(0, copied * rates.copied_cache_clocks, 0, threads)
+        return Copies(0, copied * rates.copied_cache_clocks, 0, threads)
     factor = request_factor(rows.pitch_bytes if rows.along_k else gcd(rows.pitch_bytes, (apart if total > extent else 0) * size), rates)
     # The last tiles along a side have rows beyond the array's end.
     left = -total % (extent * whole)
     missing = left * (k // span) if rows.along_k else left // span * k
     beyond = missing * extent / (total + left) * rates.beyond_clocks
     count = side.tiles / together
-    return _Copies(count * boxes * rates.row_clocks * factor, count * boxes * rates.cache_row_clocks * factor, count * beyond, 0)
+    return Copies(count * boxes * rates.row_clocks * factor, count * boxes * rates.cache_row_clocks * factor, count * beyond, 0)

@@ -47,7 +47,7 @@ def has_turns(form: RoleTile, problem: RoleProblem, spec: TargetSpec) -> bool:
 def held_forms(problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
     """Shapes of tiles that the registers allow, however many tiles there are."""
     row, m, roots, plain = problem.row, problem.shape.m, problem.shape.root_count, problem.is_plain and problem.parts == 1
-    shape = ContractionShape(None, m if m is None else min(m, 2 * row.m + 1), None, None, roots)
+    shape = ContractionShape(None, m if m is None else 2 * row.m + (m > 2 * row.m), None, None, roots)
     pieces = (int(any(problem.piece_bytes)), 0)
     alike = RoleProblem(row, shape, problem.operand_bytes, (), problem.n_step, problem.promoted, is_plain=plain, piece_bytes=pieces)
     return _forms_alike(replace(alike, is_crowded=True) if problem.is_crowded else alike, spec)

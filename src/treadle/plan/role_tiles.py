@@ -261,12 +261,18 @@ def may_cluster(problem: RoleProblem) -> bool:
     return problem.has_like_tiles and not (problem.in_cluster or problem.in_turn) and any(_cut_sides(problem))
 
 
-def _is_shared(side: str, count: int, tile: RoleTile, shape: ContractionShape) -> bool:
-    """Whether neighbours along the other side can be clusters of so many that share A or B (see `shared_operand`)."""
-    if shape.m is None or shape.n is None:
-        return False
-    size, extent = (shape.n, tile.n) if side == "a" else (shape.m, tile.rows)
-    return size > extent and (-(-size // extent) % count == 0 or size % extent > 0)
+def most_parts(which: int, extent: int, problem: RoleProblem, spec: TargetSpec) -> int:
+    """How many workgroups of a cluster may fetch a part each of a tile's rows of A (0) or of B (1) where that is worth a look, else 1."""
+    if not _cut_sides(problem)[which]:
+        return 1
+    along_k, span = problem.operands[which].along_k, spec.slot_row_bytes // problem.operand_bytes
+    return next((count for count in (2 * PAIR, PAIR) if _has_parts(extent, along_k, count, span)), 1)
+
+
+def most_neighbours(size: int, extent: int) -> int:
+    """How many neighbours along a side can always be clusters that share what they read of the other operand (see `shared_operand`)."""
+    count = -(-size // extent)
+    return 1 if count == 1 else next((most for most in (2 * PAIR, PAIR) if count % most == 0 or size % extent), 1)
 
 
 @lru_cache(maxsize=1024)
@@ -274,23 +280,23 @@ def _clustered(tile: RoleTile, count: int, group_m: int) -> RoleTile:
     return replace(tile, cluster=count, group_m=group_m, deferred_store=False)
 
 
-def in_clusters(tile: RoleTile, problem: RoleProblem, spec: TargetSpec, *, at_once: bool = True) -> tuple[RoleTile, ...]:
+def in_clusters(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
     """The tile for clusters that fetch an operand once of which rows begin inside requests of the cache: others gain nothing. Of more than
-    two workgroups only where all clusters begin at once, unless that is not asked (`at_once`).
+    two workgroups only where all clusters begin at once.
     """
-    if not may_cluster(problem):
+    m, n = problem.shape.m, problem.shape.n
+    if not may_cluster(problem) or m is None or n is None:
         return ()
     found: list[RoleTile] = []
-    spans = spec.slot_row_bytes // problem.operand_bytes
-    for side, is_cut in zip("ab", _cut_sides(problem), strict=True):
-        for count in (PAIR, 2 * PAIR) if is_cut else ():
-            if not _has_parts(tile.m if side == "a" else tile.n, problem.operands[side == "b"].along_k, count, spans):
-                continue
-            if not _is_shared(side, count, tile, problem.shape):
-                continue
-            walked = raster(tile, problem.shape, spec, UNEVEN_RASTERS) if at_once and side == "a" else 1
-            each = _clustered(tile, count, walked if side == "a" else -(-tile.group_m // count) * count)
-            if count == PAIR or not at_once or tile_count(each, problem.shape) <= clustered_units(count, spec):
+    sides = ((tile.m, n, tile.n), (tile.n, m, tile.rows))
+    for which, (extent, size, along) in enumerate(sides):
+        most = most_parts(which, extent, problem, spec)
+        for count in (PAIR, 2 * PAIR) if most > 1 else ():
+            if count > min(most, most_neighbours(size, along)):
+                break
+            walked = -(-tile.group_m // count) * count if which else raster(tile, problem.shape, spec, UNEVEN_RASTERS)
+            each = _clustered(tile, count, walked)
+            if count == PAIR or tile_count(each, problem.shape) <= clustered_units(count, spec):
                 found.append(each)
     return tuple(found)
 

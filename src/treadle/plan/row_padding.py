@@ -5,11 +5,13 @@ copy reads and writes the operand once; the cache that all units share keeps a s
 """
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Final
 
 from treadle.machine.spec import TargetSpec
 from treadle.plan.padded_copies import copy_seconds
 from treadle.plan.rasters import KEPT_SHARE
+from treadle.plan.small_m import SLACK
 from treadle.plan.split_choices import SplitContraction
 from treadle.plan.split_parts import fastest_seconds
 from treadle.records import dataclass
@@ -64,12 +66,15 @@ def row_padding(
     """The fastest choice of copies by the model; None where all would take too much memory. `problems`: the contraction with rows of A and
     of B that are so far apart, (0, 0) as they are. `copies`: of A and of B. `splits`: the contraction may be split into parts.
     """
-    found: list[tuple[float, Pitches]] = []
-    for pitches, problem in problems.items():
+    copying: list[tuple[float, Pitches]] = []
+    for pitches in problems:
         made = [copy for copy, pitch in zip(copies, pitches, strict=True) if pitch]
         if made and sum(copy.written for copy in made) <= MOST_COPIED_BYTES:
-            found.append((fastest_seconds(problem, spec, splits=splits) + copying_seconds(made, spec), pitches))
-    if not found:
+            copying.append((copying_seconds(made, spec), pitches))
+    if not copying:
         return None
-    seconds, pitches = min(found)
-    return RowPadding(pitches, seconds, fastest_seconds(problems[0, 0], spec, splits=splits))
+    seconds, best = inf, (0, 0)
+    for before, pitches in sorted(copying):
+        time = before + fastest_seconds(problems[pitches], spec, splits=splits, enough=(seconds - before) * (1 + SLACK))
+        seconds, best = min((seconds, best), (time, pitches))
+    return RowPadding(best, seconds, fastest_seconds(problems[0, 0], spec, splits=splits))

@@ -9,7 +9,16 @@ from typing import Final, NamedTuple
 from treadle.machine.spec import TargetSpec
 from treadle.plan.contract_layouts import MICRO_TILE
 from treadle.plan.f32_split import IN_KERNEL
-from treadle.plan.form_times import Gathered, best_tile, bounded_seconds, seconds, tile_seconds
+from treadle.plan.form_times import (
+    Gathered,
+    best_tile,
+    bounded_seconds,
+    bounding_clocks,
+    least_tile_clocks,
+    seconds,
+    tile_seconds,
+    with_memory,
+)
 from treadle.plan.multiply_add_tiles import ROW_BYTES, MultiplyAdds, multiplies_pieces, multiply_add_seconds, multiply_add_tiles
 from treadle.plan.role_search import RoleSearch
 from treadle.plan.role_tiles import OperandRows, ResultShape, RoleProblem, exchanged_problem, may_be_exchanged
@@ -119,15 +128,26 @@ def _pieces(rows: tuple[int, int], sizes: tuple[int, int], spec: TargetSpec) -> 
     return found[0], found[1]
 
 
+def _has_small(problem: SplitContraction, shape: ContractionShape) -> bool:
+    """Whether forms for a small side may compute a contraction."""
+    few = min(shape.m or 0, shape.n or 0)
+    return few <= MOST_ROWS and not problem.is_windowed and shape.root_count == 1 and problem.types.accumulator in ("f32", "i32", "f64")
+
+
+def _least_of_small(problem: SplitContraction, shape: ContractionShape, spec: TargetSpec) -> float:
+    """Seconds that these take at least: those of the large operand."""
+    m, n = shape.m or 0, shape.n or 0
+    many, size = (n, problem.b_bytes) if m <= n else (m, problem.a_bytes)
+    return seconds(reading_clocks((shape.batch or 1) * many * (shape.k or 1) * size, spec), spec)
+
+
 def _small_choices(problem: SplitContraction, shape: ContractionShape, spec: TargetSpec, enough: float = inf) -> Iterator[Choice]:
     """The choices of forms for a small side, but for those that are sure to take longer than `enough`."""
-    m, n = shape.m or 0, shape.n or 0
-    if problem.is_windowed or min(m, n) > MOST_ROWS or shape.root_count > 1 or problem.types.accumulator not in ("f32", "i32", "f64"):
+    if not _has_small(problem, shape) or _least_of_small(problem, shape, spec) > enough:
         return
+    m, n = shape.m or 0, shape.n or 0
     few, many, large, small = (m, n, 1, 0) if m <= n else (n, m, 0, 1)
     sizes = (problem.a_bytes, problem.b_bytes)
-    if seconds(reading_clocks((shape.batch or 1) * many * (shape.k or 1) * sizes[large], spec), spec) > enough:
-        return
     along_k = problem.along_k[large]
     rows = (shape.k or 1) if along_k else many
     vector = min(spec.max_vector_bytes // sizes[large], rows & -rows)
@@ -166,7 +186,7 @@ def are_alike(problem: SplitContraction, shape: ContractionShape) -> bool:
 
 def moved_bytes(problem: SplitContraction, shape: ContractionShape) -> int:
     """Bytes of the operands and of the results of a contraction's parts, `shape` all of them in one batch."""
-    batch, m, n, k = (size or 1 for size in (shape.batch, shape.m, shape.n, shape.k))
+    batch, m, n, k = shape.batch or 1, shape.m or 1, shape.n or 1, shape.k or 1
     return batch * (k * (m * problem.a_bytes + n * problem.b_bytes) + m * n * problem.partial_bytes)
 
 
@@ -184,6 +204,8 @@ class RoleCosts:
         self._pieces = None if problem.types.instruction == "fma" else problem.piece_bytes(spec)
         self._models: list[RoleSearch] = []
         self._found: dict[tuple[int | None, int | None, bool, bool], list[RoleSearch]] = {}
+        self._wholes: dict[int | None, float] = {}
+        self._tile_clocks: float | None = None
 
     def of(self, shape: ContractionShape, *, is_whole: bool = False, alike: bool = True) -> list[RoleSearch]:
         """The models of a contraction, and of one with exchanged operands; none where there are none. Parts that are not `alike` in length
@@ -193,45 +215,78 @@ class RoleCosts:
             return []
         key = (shape.batch, shape.k, is_whole, alike)
         if (found := self._found.get(key)) is None:
-            problems = _role_problems(self._problem, shape, self._pieces, self._spec, is_whole=is_whole)
-            asked = [replace(roles, takes_turns=alike) for roles in problems]
-            self._models += [RoleSearch(roles, self._spec) for roles in asked[len(self._models) :]]
-            found = self._found[key] = [model.of(roles) for model, roles in zip(self._models, asked, strict=False)]
+            if not self._models:
+                self._models.append(RoleSearch(_role_problem(self._problem, self._pieces, self._spec), self._spec))
+            both = self._may_exchange(shape, is_whole=is_whole)
+            if both and len(self._models) == 1:
+                known, spec = self._models[0].problem, self._spec
+                of_a = known.row.n_step if known.operands[0].along_k else spec.slot_row_bytes // known.operand_bytes
+                self._models.append(RoleSearch(exchanged_problem(known, of_a), spec))
+            found = self._found[key] = [
+                model.of(replace(model.problem, shape=lying, is_plain=is_whole, takes_turns=alike))
+                for model, lying in zip(self._models, (shape, shape.exchanged) if both else (shape,), strict=False)
+            ]
         return found
 
+    def _may_exchange(self, shape: ContractionShape, *, is_whole: bool) -> bool:
+        if any(self._pieces or ()) or (self._problem.is_windowed and not is_whole) or shape.root_count > 1:
+            return False
+        return may_be_exchanged(shape, self._models[0].problem.operands, self._spec)
 
-def whole_seconds(problem: SplitContraction, roles: RoleCosts, spec: TargetSpec) -> float:
-    """The time of the fastest kernel form for a contraction that is not split."""
+    def whole_seconds(self, problem: SplitContraction, enough: float = inf) -> float:
+        """The time of the fastest kernel form for the contraction with some k, not split; infinite where it is sure to be more than
+        `enough`.
+        """
+        if (found := self._wholes.get(problem.shape.k)) is None:
+            found = _whole_seconds(problem, self, self._spec, enough)
+            if found < inf:
+                self._wholes[problem.shape.k] = found
+        return found
+
+    def least_of_tiles(self, shape: ContractionShape, moved: int) -> float:
+        """Seconds that kernels of plain tiles take at least which move so many bytes."""
+        problem, spec = self._problem, self._spec
+        if self._tile_clocks is None:
+            wanted = TileProblem(problem.types, problem.shape, spec, not problem.by_descriptor(spec), loads=problem.loads)
+            others = problem.split or problem.multiplies_pieces(spec)
+            self._tile_clocks = 0.0 if others else least_tile_clocks(wanted, problem.piece_bytes(spec) or (0, 0))
+        return with_memory((shape.batch or 1) * (shape.k or 1) * self._tile_clocks, moved, spec)
+
+    def least_of_one_tile(self, shape: ContractionShape) -> float:
+        """Seconds that every one of `choices_of_one_tile` takes at least."""
+        of_tiles = self.least_of_tiles(shape, moved_bytes(self._problem, shape))
+        return min(of_tiles, _least_of_small(self._problem, shape, self._spec)) if _has_small(self._problem, shape) else of_tiles
+
+
+def _whole_seconds(problem: SplitContraction, roles: RoleCosts, spec: TargetSpec, enough: float) -> float:
     shape = problem.shape
     moved, least = moved_bytes(problem, shape), inf
+    clocks = bounding_clocks(enough, moved, spec)
     for model in roles.of(shape, is_whole=True):
-        if (tile := model.best(enough=least)) is not None:
+        if (tile := model.best(enough=min(least, clocks))) is not None:
             least = min(least, model.cost(tile))
-    times = [bounded_seconds(least, moved, spec)] if least < inf else []
-    return min([*times, *(choice.seconds for choice in choices_of_one_tile(problem, shape, spec, min(times, default=inf)))])
+    found = bounded_seconds(least, moved, spec)
+    others = choices_of_one_tile(problem, shape, spec, min(found, enough), roles.least_of_tiles(shape, moved))
+    found = min([found, *(choice.seconds for choice in others)])
+    return found if found <= enough else inf
 
 
-def _role_problems(
-    problem: SplitContraction, shape: ContractionShape, pieces: tuple[int, int], spec: TargetSpec, *, is_whole: bool
-) -> Iterator[RoleProblem]:
-    """What tiles of role kernels are chosen for: the contraction as it is, and with its operands exchanged."""
-    row, result = spec.instruction(problem.types.instruction), ResultShape(problem.partial_bytes, True)
+def _role_problem(problem: SplitContraction, pieces: tuple[int, int], spec: TargetSpec) -> RoleProblem:
+    """What tiles of role kernels are chosen for."""
+    row, size, result = spec.instruction(problem.types.instruction), problem.types.operand_bytes, ResultShape(problem.partial_bytes, True)
     a, b = (OperandRows(along, rows) for along, rows in zip(problem.along_k, problem.copied_rows, strict=True))
-    size = problem.types.operand_bytes
-    of_b, of_a = (row.n_step if side.along_k else spec.slot_row_bytes // size for side in (b, a))
-    known = RoleProblem(row, shape, size, (result,), of_b, is_plain=is_whole, piece_bytes=pieces, operands=(a, b))
-    yield known
-    if not any(pieces) and (is_whole or not problem.is_windowed) and shape.root_count == 1 and may_be_exchanged(shape, (a, b), spec):
-        yield exchanged_problem(known, of_a)
+    of_b = row.n_step if b.along_k else spec.slot_row_bytes // size
+    return RoleProblem(row, problem.shape, size, (result,), of_b, piece_bytes=pieces, operands=(a, b))
 
 
-def choices_of_one_tile(problem: SplitContraction, shape: ContractionShape, spec: TargetSpec, enough: float = inf) -> list[Choice]:
+def choices_of_one_tile(
+    problem: SplitContraction, shape: ContractionShape, spec: TargetSpec, enough: float = inf, least: float = 0.0
+) -> list[Choice]:
     """The choices of all forms but roles, whose workgroups take one tile each; those that are sure to take longer than `enough` may be
-    missing.
+    missing. `least`: seconds that those of plain tiles take at least.
     """
-    moved = moved_bytes(problem, shape)
-    types = problem.types
-    if bounded_seconds(0, moved, spec) > enough:
+    moved, types = moved_bytes(problem, shape), problem.types
+    if least > enough:
         return list(_small_choices(problem, shape, spec, enough))
     row = None if types.instruction == "fma" else spec.instruction(types.instruction)
     if problem.multiplies_pieces(spec):

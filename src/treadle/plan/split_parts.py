@@ -8,6 +8,7 @@ reductions are in `reduction_parts.py`.
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, partial
+from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Final
 
@@ -33,7 +34,6 @@ from treadle.plan.split_choices import (
     moved_bytes,
     role_costs,
     split_tile_counts,
-    whole_seconds,
 )
 from treadle.plan.tile_config import ContractionShape
 from treadle.records import dataclass
@@ -126,7 +126,7 @@ def merge_times(
     # What is left for the parts beside what merging takes at least.
     of_kernel, of_last = enough - _merging(1, held, spec), enough - traffic - seconds(last_clocks(count, 0, spec), spec)
     of_cluster = enough - seconds(cluster_clocks(0, spec), spec) if most else -inf
-    others = choices_of_one_tile(problem, part, spec, max(of_kernel, of_last, of_cluster))
+    others = choices_of_one_tile(problem, part, spec, max(of_kernel, of_last, of_cluster), costs.least_of_tiles(part, moved))
     by_kernel, by_last = [choice.seconds for choice in others], [_last_seconds(count, choice, spec) for choice in others]
     by_cluster = [c.clustered + seconds(cluster_clocks(c.elements, spec), spec) for c in others if c.tiles <= most]
     for model in costs.of(part, alike=are_alike(problem, part)):
@@ -165,7 +165,6 @@ def _last_seconds(count: int, choice: Choice, spec: TargetSpec) -> float:
     return choice.seconds + seconds(last_clocks(count, choice.elements, spec), spec)
 
 
-@lru_cache(maxsize=32)
 def split_contraction(problem: SplitContraction, spec: TargetSpec, *, whole_stages: bool = False) -> Parts | None:
     """The parts that are modelled to be clearly faster than the whole; None where none are, or sizes are not known. `whole_stages`: they
     are multiples of a stage, as those of a length that only the runtime knows, which are all of one length.
@@ -173,45 +172,129 @@ def split_contraction(problem: SplitContraction, spec: TargetSpec, *, whole_stag
     shape = problem.shape
     if any(size is None or size < 1 for size in (shape.batch, shape.m, shape.n, shape.k)):
         return None
-    step = problem.stage(spec) if whole_stages else problem.step(spec)
-    k, batch = shape.k or 1, shape.batch or 1
-    tiles, small = (shape.tiles(side, side) for side in (128, 64))
-    if tiles >= MOST_ROUNDS * spec.compute_units:
-        return None
-    each = problem.results * problem.partial_bytes
-    steps, least = -(-k // step), problem.shortest(spec) // step
-    counts = {
-        count
-        for workgroups in {tiles, small, *split_tile_counts(problem, shape, spec)}
-        for count in part_counts(workgroups, steps, least, each, spec)
-    }
-    counts |= {count for count in cluster_counts(spec) if count <= steps // least}
-    counts |= {count for workgroups in _usual_tiles(shape) for count in _one_round(workgroups, steps, least, each, spec)}
-    if not counts:
-        return None
-    costs = role_costs(replace(problem, shape=replace(shape, k=None)), spec)
-    whole = whole_seconds(problem, costs, spec)
-    best: Parts | None = None
-    gain, saved = _least_gain(problem, spec)
-    enough = min(gain * whole, whole - saved) * (1 + SLACK)
-    parts = {count: replace(shape, batch=batch * count, k=-(-steps // count) * step) for count in counts}
+    return _split_of(problem, spec, whole_stages).parts()
 
-    def promise(count: int) -> tuple[float, int]:
-        """What parts and their merge take at least in role kernels; how far they are from one workgroup for each unit."""
-        models, part = costs.of(parts[count], alike=are_alike(problem, parts[count])), parts[count]
-        bound = [bounded_seconds(model.least(), moved_bytes(problem, part), spec) for model in models]
-        merging = min(_merging(1, count * each, spec), seconds(traffic_clocks(count * each, spec) + last_clocks(count, 0, spec), spec))
-        return (min(bound) + merging if bound else 0.0), abs(count * small - spec.compute_units)
 
-    # The most promising first: the sooner a good one is known, the more is left out of the others.
-    for count in sorted(counts, key=promise):
-        part = parts[count]
-        times = merge_times(problem, part, count, costs, spec, enough)
-        merge = min(times, key=lambda name: times[name], default="")
-        if merge and (best is None or (times[merge], count) < (best.seconds, best.count)):
-            best = Parts(count, step, whole, times[merge], merge)
-            enough = min(enough, best.seconds * (1 + SLACK))
-    return best if best is not None and is_clear(best, gain, saved) else None
+def fastest_seconds(problem: SplitContraction, spec: TargetSpec, *, splits: bool = True, enough: float = inf) -> float:
+    """Modelled time of a contraction of known sizes in its fastest form, in parts where it may be split and these are clearly faster;
+    infinite where it is sure to be more than `enough`.
+    """
+    return _split_of(problem, spec, False).seconds(splits, enough)
+
+
+@lru_cache(maxsize=32)
+def _split_of(problem: SplitContraction, spec: TargetSpec, whole_stages: bool) -> "_Split":
+    """What is known of a contraction: row padding asks about it, and then the split."""
+    return _Split(problem, spec, whole_stages)
+
+
+class _Split:
+    """A contraction of known sizes as a whole and in parts, of whole stages where these are asked for."""
+
+    def __init__(self, problem: SplitContraction, spec: TargetSpec, whole_stages: bool) -> None:
+        self._problem, self._spec, self._each = problem, spec, problem.results * problem.partial_bytes
+        self._small = problem.shape.tiles(64, 64)
+        self._step = problem.stage(spec) if whole_stages else problem.step(spec)
+        self._costs = role_costs(replace(problem, shape=replace(problem.shape, k=None)), spec)
+        self._found: tuple[float, Parts | None] | None = None
+        self._fewest: dict[bool, list[RoleSearch]] = {}
+        self._merging: dict[int, tuple[int, bool, float, float, float]] = {}
+        self._parts = {count: self._part(count) for count in self._counts()}
+
+    def parts(self) -> Parts | None:
+        """The parts that are clearly faster than the whole."""
+        return self._decided(inf)[1] if self._parts else None
+
+    def seconds(self, splits: bool, enough: float) -> float:
+        """Of the parts, where it may have them, or the whole; infinite where that is sure to be more than `enough`."""
+        whole, parts = self._decided(enough) if splits and self._parts else (self._costs.whole_seconds(self._problem, enough), None)
+        return whole if parts is None else parts.seconds
+
+    def _counts(self) -> set[int]:
+        """Numbers of parts that are looked at."""
+        problem, shape, spec, step = self._problem, self._problem.shape, self._spec, self._step
+        tiles, small = (shape.tiles(side, side) for side in (128, 64))
+        if tiles >= MOST_ROUNDS * spec.compute_units:
+            return set()
+        steps, least = -(-(shape.k or 1) // step), problem.shortest(spec) // step
+        found = {
+            count
+            for workgroups in {tiles, small, *split_tile_counts(problem, shape, spec)}
+            for count in part_counts(workgroups, steps, least, self._each, spec)
+        }
+        found |= {count for count in cluster_counts(spec) if count <= steps // least}
+        return found | {count for workgroups in _usual_tiles(shape) for count in _one_round(workgroups, steps, least, self._each, spec)}
+
+    def _part(self, count: int) -> ContractionShape:
+        """So many parts, all in one batch."""
+        shape, steps = self._problem.shape, -(-(self._problem.shape.k or 1) // self._step)
+        return replace(shape, batch=(shape.batch or 1) * count, k=-(-steps // count) * self._step)
+
+    def _decided(self, enough: float) -> tuple[float, Parts | None]:
+        """The whole's time and the parts that are clearly faster. Where both are sure to take longer than `enough`: infinity and None."""
+        if self._found is not None:
+            return self._found
+        whole, (gain, saved) = self._costs.whole_seconds(self._problem, enough), _least_gain(self._problem, self._spec)
+        best = self._best(whole, min(enough, gain * whole * (1 + SLACK), (whole - saved) * (1 + SLACK)))
+        if best is not None and whole == inf:
+            whole = self._costs.whole_seconds(self._problem)
+            best = replace(best, whole_seconds=whole)
+        found = whole, best if best is not None and is_clear(best, gain, saved) else None
+        if best is not None or whole < inf:
+            self._found = found
+        return found
+
+    def _best(self, whole: float, enough: float) -> Parts | None:
+        """The fastest parts; None where all are sure to take longer than `enough`. The most promising first, by less and less that they
+        take at least: the sooner a good one is known, the more is left out of the others.
+        """
+        best: Parts | None = None
+        left = [self._promise(count, is_sharp=False) for count in self._parts]
+        heapify(left)
+        while left:
+            _, _, count, is_sharp, least = heappop(left)
+            if least > enough:
+                continue
+            if not is_sharp:
+                heappush(left, self._promise(count, is_sharp=True))
+                continue
+            times = merge_times(self._problem, self._parts[count], count, self._costs, self._spec, enough)
+            merge = min(times, key=lambda name: times[name], default="")
+            if merge and times[merge] <= enough and (best is None or (times[merge], count) < (best.seconds, best.count)):
+                best = Parts(count, self._step, whole, times[merge], merge)
+                enough = min(enough, best.seconds * (1 + SLACK))
+        return best
+
+    def _promise(self, count: int, *, is_sharp: bool) -> tuple[float, int, int, bool, float]:
+        """What parts and their merge take at least in role kernels, 0 where there are none; how far they are from one small tile for each
+        unit; how many they are; what they take at least in any form. `is_sharp`: not by a guess that costs nothing.
+        """
+        spec, part, (moved, alike, merging, together, others) = self._spec, self._parts[count], self._least_merging(count)
+        models = self._costs.of(part, alike=alike) if is_sharp else self._models(alike)
+        clocks = min([model.least() if is_sharp else model.floor(part.batch or 1, part.k or 1) for model in models], default=inf)
+        of_roles = bounded_seconds(clocks, moved, spec) + merging
+        least = min(of_roles, others + min(merging, together))
+        if together < inf:
+            least = min(least, bounded_seconds(clocks, moved - count * self._each, spec) + together)
+        distance = abs(count * self._small - spec.compute_units)
+        return of_roles if models else 0.0, distance, count, is_sharp, least
+
+    def _least_merging(self, count: int) -> tuple[int, bool, float, float, float]:
+        """Bytes that parts move, and whether they are alike; what merging takes at least, and in a cluster; what forms but roles do."""
+        if (found := self._merging.get(count)) is None:
+            problem, spec, part, held = self._problem, self._spec, self._parts[count], count * self._each
+            merging = min(_merging(1, held, spec), seconds(traffic_clocks(held, spec) + last_clocks(count, 0, spec), spec))
+            together = seconds(cluster_clocks(0, spec), spec) if count in cluster_counts(spec) else inf
+            alike, others = are_alike(problem, part), self._costs.least_of_one_tile(part)
+            found = self._merging[count] = moved_bytes(problem, part), alike, merging, together, others
+        return found
+
+    def _models(self, alike: bool) -> list[RoleSearch]:
+        """Of all forms that parts may have, which the fewest have."""
+        if alike not in self._fewest:
+            fewest = min(count for count, part in self._parts.items() if are_alike(self._problem, part) is alike)
+            self._fewest[alike] = self._costs.of(self._parts[fewest], alike=alike)
+        return self._fewest[alike]
 
 
 def _least_gain(problem: SplitContraction, spec: TargetSpec) -> tuple[float, float]:
@@ -225,11 +308,3 @@ def _least_gain(problem: SplitContraction, spec: TargetSpec) -> tuple[float, flo
 def is_clear(parts: Parts, gain: float, saved: float) -> bool:
     """Whether parts take at most the share `gain` of the whole's time, and so many seconds less."""
     return parts.seconds <= gain * parts.whole_seconds and parts.whole_seconds - parts.seconds >= saved
-
-
-def fastest_seconds(problem: SplitContraction, spec: TargetSpec, *, splits: bool = True) -> float:
-    """Modelled time of a contraction of known sizes in its fastest form, in parts where it may be split and these are clearly faster."""
-    parts = split_contraction(problem, spec) if splits else None
-    if parts is not None:
-        return parts.seconds
-    return whole_seconds(problem, role_costs(replace(problem, shape=replace(problem.shape, k=None)), spec), spec)

@@ -53,11 +53,11 @@ class ContractionShape:
 
     def tiles_along_m(self, rows: int) -> int:
         """How many tiles of so many rows follow one another along m."""
-        return sum([-(-size // rows) for size in self.groups_m or (self.m or UNKNOWN_EXTENT,)])
+        return sum([-(-size // rows) for size in self.groups_m]) if self.groups_m else -(-(self.m or UNKNOWN_EXTENT) // rows)
 
     def tiles_along_n(self, columns: int) -> int:
         """How many tiles of so many columns follow one another along n."""
-        return sum([-(-size // columns) for size in self.groups_n or (self.n or UNKNOWN_EXTENT,)])
+        return sum([-(-size // columns) for size in self.groups_n]) if self.groups_n else -(-(self.n or UNKNOWN_EXTENT) // columns)
 
     @property
     def exchanged(self) -> "ContractionShape":

@@ -112,9 +112,11 @@ class SetKernelFormPass(Pass):
 
     def _decide(self, kernel: dispatch.KernelOp, problem: KernelProblem) -> None:
         found = answers(problem)
-        choices = candidates(problem, found)
         asked = kernel.attributes.get(dispatch.CANDIDATE)
-        chosen = choices[min(asked.value.data if isinstance(asked, builtin.IntegerAttr) else 0, len(choices) - 1)]
+        chosen = found[0].choices[0]
+        if isinstance(asked, builtin.IntegerAttr):
+            choices = candidates(problem, found)
+            chosen = choices[min(asked.value.data, len(choices) - 1)]
         kernel.attributes["config"] = chosen.config.attribute()
         subject, place = kernel.sym_name.data, location_of(problem.nest.root.op)
         others = [answer.text for answer in found if chosen.config.form != answer.form.NAME]

@@ -14,7 +14,7 @@ from treadle.analysis.loop_nest import LoopNest
 from treadle.plan.role_tiles import may_be_exchanged
 from treadle.records import dataclass
 from treadle.transforms.kernel.forms import roles
-from treadle.transforms.kernel.forms.form import Choice, Grid
+from treadle.transforms.kernel.forms.form import Choice, Choices, Grid
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
 
 NAME = "exchanged"
@@ -61,7 +61,7 @@ def _is_clear(problem: KernelProblem) -> bool:
 
 def decide(problem: KernelProblem) -> Sequence[Choice]:
     """See `Form`."""
-    return [
+    return Choices(
         replace(
             choice,
             config=_of_roles(choice.config),
@@ -69,7 +69,7 @@ def decide(problem: KernelProblem) -> Sequence[Choice]:
         )
         for choice in roles.decide(problem.exchanged)
         if isinstance(choice.config, roles.Config)
-    ]
+    )
 
 
 def _of_roles(config: roles.Config) -> Config:

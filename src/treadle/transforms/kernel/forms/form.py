@@ -1,8 +1,8 @@
 """What every kernel form is made of: a configuration, choices with modelled times, and the protocol of its module."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
-from typing import Any, ClassVar, Literal, Protocol, Self
+from typing import Any, ClassVar, Literal, Protocol, Self, overload
 
 from treadle.analysis.kernel_problem import KernelProblem
 from treadle.analysis.loop_nest import LoopNest
@@ -106,6 +106,36 @@ class Choice:
     is_light: bool = False
 
 
+class Choices(Sequence[Choice]):
+    """Choices that are made when they are asked for: those behind the first are for where tools reject it, which they hardly ever do."""
+
+    def __init__(self, left: Iterator[Choice]) -> None:
+        self._left, self._made = left, list[Choice]()
+
+    def _make(self, count: int | None) -> list[Choice]:
+        """So many of them, or all."""
+        while count is None or len(self._made) < count:
+            if (choice := next(self._left, None)) is None:
+                break
+            self._made.append(choice)
+        return self._made
+
+    @overload
+    def __getitem__(self, index: int) -> Choice: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Choice]: ...
+
+    def __getitem__(self, index: int | slice) -> Choice | list[Choice]:
+        return self._make(index + 1 if isinstance(index, int) and index >= 0 else None)[index]
+
+    def __len__(self) -> int:
+        return len(self._make(None))
+
+    def __bool__(self) -> bool:
+        return bool(self._make(1))
+
+
 class Form(Protocol):
     """The module of a form. Each is a file of this folder and a line of `registry.py`."""
 
@@ -129,8 +159,8 @@ class Form(Protocol):
         ...
 
     def decide(self, problem: KernelProblem) -> Sequence[Choice]:
-        """The choices for a kernel that `refusal` lets pass, the best first; those behind it are for where tools reject it. May be
-        empty.
+        """The choices for a kernel that `refusal` lets pass, the best first; those behind it are for where tools reject it, and cost no
+        time until then where there is much to it (see `Choices`). May be empty.
         """
         ...
 

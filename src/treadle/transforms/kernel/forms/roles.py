@@ -22,7 +22,7 @@ from treadle.transforms.kernel.forms.contraction import (
     contraction_text,
     merging_text,
 )
-from treadle.transforms.kernel.forms.form import Choice, Grid
+from treadle.transforms.kernel.forms.form import Choice, Choices, Grid
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
 from treadle.transforms.kernel.tiling.contraction import build_contraction
 
@@ -96,16 +96,18 @@ def decide(problem: KernelProblem) -> Sequence[Choice]:
     """See `Form`."""
     stepped = in_steps(problem)
     if stepped is problem:
-        return _choices(problem)
+        return Choices(_choices(problem))
     step = _slot_columns(problem)
-    return [replace(choice, config=replace(choice.config, channel_step=step)) for choice in _choices(stepped)]
+    return Choices(replace(choice, config=replace(choice.config, channel_step=step)) for choice in _choices(stepped))
 
 
-def _choices(problem: KernelProblem) -> list[Choice]:
+def _choices(problem: KernelProblem) -> Iterator[Choice]:
     if problem.overrides.tile:
         warps = asked_tile(problem, _usual_tile(problem))
-        return [_choice(problem, _asked(problem, warps), (warps.warps_m, warps.warps_n))]
-    return [_choice(problem, tile, (tile.warps, 1), is_light=number > 0) for number, tile in enumerate(_candidates(problem))]
+        yield _choice(problem, _asked(problem, warps), (warps.warps_m, warps.warps_n))
+        return
+    for number, tile in enumerate(_candidates(problem)):
+        yield _choice(problem, tile, (tile.warps, 1), is_light=number > 0)
 
 
 def _slot_columns(problem: KernelProblem) -> int:
@@ -124,12 +126,11 @@ def _candidates(problem: KernelProblem) -> Iterator[RoleTile]:
     asked, model = problem.overrides, RoleSearch(problem.role_problem, problem.spec)
     if (best := model.best()) is None:
         return
-    most = best.m * best.n
-    lighter = model.best(lambda t: 2 * t.m * t.n <= most or (t.ping_pong < best.ping_pong and t.m * t.n <= most))
     # The model saw the columns of one block of them only.
     several = sum(axis.role == "n" for axis in problem.nest.axes) > 1
-    for tile in (best,) if lighter is None else (best, lighter):
-        yield replace(
+
+    def as_asked(tile: RoleTile) -> RoleTile:
+        return replace(
             tile,
             num_stages=asked.num_stages or tile.num_stages,
             group_m=asked.group_m or (GROUP_M if several else tile.group_m),
@@ -137,6 +138,12 @@ def _candidates(problem: KernelProblem) -> Iterator[RoleTile]:
             cluster=max(asked.cluster, tile.cluster),
             tail_tile_n=asked.tail_tile_n or tile.tail_tile_n,
         )
+
+    yield as_asked(best)
+    most = best.m * best.n
+    lighter = model.best(lambda t: 2 * t.m * t.n <= most or (t.ping_pong < best.ping_pong and t.m * t.n <= most))
+    if lighter is not None:
+        yield as_asked(lighter)
 
 
 def _usual_tile(problem: KernelProblem) -> ContractionTile:

@@ -16,7 +16,7 @@ from treadle.plan.split_tiles import SplitProblem, SplitTile, split_clocks, spli
 from treadle.records import dataclass
 from treadle.transforms.kernel.forms import roles
 from treadle.transforms.kernel.forms.contraction import GROUP_M, contraction_of, merging_seconds, merging_text
-from treadle.transforms.kernel.forms.form import Choice, Grid
+from treadle.transforms.kernel.forms.form import Choice, Choices, Grid
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
 from treadle.transforms.kernel.tiling.contraction import build_contraction
 
@@ -65,7 +65,7 @@ def decide(problem: KernelProblem) -> Sequence[Choice]:
     if not found:
         return []
     lighter = [tile for tile in found if 2 * tile.n <= found[0].n]
-    return [_choice(inner, wanted, tile, is_light=number > 0) for number, tile in enumerate((*found[:1], *lighter[:1]))]
+    return Choices(_choice(inner, wanted, tile, is_light=number > 0) for number, tile in enumerate((*found[:1], *lighter[:1])))
 
 
 def _wanted(inner: KernelProblem) -> SplitProblem:

@@ -34,7 +34,7 @@ from treadle.transforms.kernel.forms.contraction import (
     merging_seconds,
     merging_text,
 )
-from treadle.transforms.kernel.forms.form import Choice, Grid
+from treadle.transforms.kernel.forms.form import Choice, Choices, Grid
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
 from treadle.transforms.kernel.tiling.contraction import build_contraction
 
@@ -91,10 +91,14 @@ def tiles(problem: KernelProblem) -> Iterator[tuple[ContractionTile, Contraction
     if problem.overrides.tile:
         yield asked_tile(problem, best), types
         return
-    others = (tile for tile in candidate_tiles(wanted) if tile != best)
-    for tile in (best, *sorted(others, key=lambda tile: tile_cost(tile, wanted))):
+
+    def long_and_short(tile: ContractionTile) -> Iterator[tuple[ContractionTile, ContractionTypes]]:
         long = with_long_steps(tile, wanted, is_gathered=problem.gathered is not None)
-        yield from ((one, types) for one in dict.fromkeys((long, tile)))
+        return ((one, types) for one in dict.fromkeys((long, tile)))
+
+    yield from long_and_short(best)
+    for tile in sorted((tile for tile in candidate_tiles(wanted) if tile != best), key=lambda tile: tile_cost(tile, wanted)):
+        yield from long_and_short(tile)
     if types.instruction != "fma":
         plain = ContractionTypes(types.accumulator, types.accumulator, types.accumulator, "fma")
         yield min(candidate_tiles(TileProblem(plain, shape, spec)), key=lambda tile: tile.m * tile.n), plain
@@ -102,13 +106,15 @@ def tiles(problem: KernelProblem) -> Iterator[tuple[ContractionTile, Contraction
 
 def decide(problem: KernelProblem) -> Sequence[Choice]:
     """See `Form`."""
-    found: list[Choice] = []
+    return Choices(_choices(problem))
+
+
+def _choices(problem: KernelProblem) -> Iterator[Choice]:
     before: ContractionTile | None = None
     for tile, types in tiles(problem):
         is_shorter = before is not None and replace(tile, k=before.k) == before
-        found.append(_choice(problem, tile, types, is_light=is_shorter or types != problem.types))
+        yield _choice(problem, tile, types, is_light=is_shorter or types != problem.types)
         before = tile
-    return found
 
 
 def _choice(problem: KernelProblem, tile: ContractionTile, types: ContractionTypes, *, is_light: bool) -> Choice:
