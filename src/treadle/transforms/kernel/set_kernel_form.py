@@ -113,7 +113,8 @@ class SetKernelFormPass(Pass):
     def _decide(self, kernel: dispatch.KernelOp, problem: KernelProblem) -> None:
         found = answers(problem)
         asked = kernel.attributes.get(dispatch.CANDIDATE)
-        chosen = found[0].choices[0]
+        # Times that nobody measured are infinite, like those of forms that refuse.
+        chosen = next(answer.choices[0] for answer in found if answer.choices)
         if isinstance(asked, builtin.IntegerAttr):
             choices = candidates(problem, found)
             chosen = choices[min(asked.value.data, len(choices) - 1)]
