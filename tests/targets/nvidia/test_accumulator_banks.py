@@ -16,7 +16,8 @@ FEW = 0.01
 
 def banks(name: str, options: CompileOptions) -> tuple[int, int]:
     """How many multiply-adds the code has, and how many read three registers of one bank."""
-    code = "".join(disassemble_cubin(cubin) for cubin in treadle.compile(workload_of(name).text, "sm_90a", options=options).binaries.values())
+    binaries = treadle.compile(workload_of(name).text, "sm_90a", options=options).binaries
+    code = "".join(map(disassemble_cubin, binaries.values()))
     found = [{int(register) % 2 for register in registers} for registers in MULTIPLY_ADD.findall(code)]
     return len(found), sum(len(each) == 1 for each in found)
 
@@ -41,4 +42,3 @@ def test_multiply_adds_read_both_banks(name: str, tile: tuple[int, ...]) -> None
 def test_accumulators_of_one_register_are_moved(element: str, moves: bool) -> None:
     text = workload_of("gemm-f32-nn-96x64x80").text.replace("f32", element)
     assert ("%ctaid.z" in treadle.compile(text, "sm_90a").stages["asm"]) is moves
-
