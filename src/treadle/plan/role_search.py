@@ -219,7 +219,7 @@ class RoleSearch(RoleModel):
         first, models = self._models_of(form)
         first += self.merging(form) if problem.parts > 1 else 0
         for model in models:
-            is_narrower = model.may_defer and full and problem.shape.batch == 1 and form.consumer_warpgroups > 1
+            is_narrower = model.may_defer and full and problem.shape.batch == 1
             part = 1 - 1 / MOST_NARROWER if is_narrower else 1.0
             found = model.more + model.last(steps, tiles - full * units, part)
             if full and problem.takes_turns:
@@ -233,7 +233,7 @@ class RoleSearch(RoleModel):
         found: dict[tuple[int, int, bool], _Family] = {}
         for form in held_forms(self.problem, self.spec):
             m, groups, in_turns = kind = (form.m, form.consumer_warpgroups, form.ping_pong > 1)
-            may_defer = not in_turns and m <= self.problem.row.m and groups < MANY_GROUPS
+            may_defer = not in_turns and m <= self.problem.row.m and 1 < groups < MANY_GROUPS
             family = found.setdefault(kind, _Family(m, groups, in_turns, may_defer, []))
             matrix = self.matrix(form)
             family.columns.append(_Column(form, form.n, form.rows * form.n, matrix, least_chain(form, matrix, self.rates)))
@@ -246,7 +246,7 @@ class RoleSearch(RoleModel):
         own, overhead, each = rates.own_share, rates.tile_overhead, self.heavy / groups + self.reading
         promoting = promoting_clocks(columns[0].tile, self)
         may_defer = may_defer and problem.may_be_deferred and not problem.promoted
-        narrower = 1 - 1 / MOST_NARROWER if may_defer and groups > 1 else 1.0
+        narrower = 1 - 1 / MOST_NARROWER if may_defer else 1.0
         for tile, n, elements, matrix, chain in columns:
             if (form := known.get((m, groups, n, in_turns, clusters))) is not None:
                 yield form
