@@ -36,3 +36,10 @@ def from_fp8(b: Builder, values: Sequence[Value], source: str, result: str) -> S
         found += [b.extract(both, 0), b.extract(both, 1)]
     found = found[: len(values)]
     return found if result == "f16" else [b.fpext(v, F32) for v in found]
+
+
+def cast_fp8(b: Builder, values: Sequence[Value], source: str, result: str) -> Sequence[Value] | None:
+    """Conversions to, and to f16 and f32 from, 8-bit floats; None for others."""
+    if result in FP8_PTX:
+        return to_fp8(b, values, source, result)
+    return from_fp8(b, values, source, result) if source in FP8_PTX and result in ("f16", "f32") else None

@@ -23,7 +23,7 @@ from treadle.targets.nvidia.cp_async import emit_cp_async
 from treadle.targets.nvidia.early_loads import is_early
 from treadle.targets.nvidia.elected import STORE_QUEUE, Elected, is_gathered
 from treadle.targets.nvidia.folded_place import WINDOW, folded_place
-from treadle.targets.nvidia.fp8 import FP8_PTX, from_fp8, to_fp8
+from treadle.targets.nvidia.fp8 import cast_fp8
 from treadle.targets.nvidia.global_access import predicated_load, predicated_store, predicated_update
 from treadle.targets.nvidia.late_wait import hold_back
 from treadle.targets.nvidia.ldmatrix import emit_ldmatrix
@@ -383,11 +383,7 @@ class NvidiaHooks(SimtHooks):
         return approximate(b, name, args)
 
     def cast_float(self, b: Builder, values: Sequence[Value], source: str, result: str) -> Sequence[Value] | None:
-        if result in FP8_PTX:
-            return to_fp8(b, values, source, result)
-        if source in FP8_PTX and result in ("f16", "f32"):
-            return from_fp8(b, values, source, result)
-        return None
+        return cast_fp8(b, values, source, result)
 
     def cast_pairs(self, ctx: KernelContext, values: Sequence[Value], source: str, result: str) -> Sequence[Value] | None:
         return bf16_pairs(ctx, values, source, result)
