@@ -46,6 +46,18 @@ def test_size_expressions_have_their_value(seed: int) -> None:
     assert value_of(block, result, dict(zip(block.args, numbers.values(), strict=True))) == constant(size.evaluate(numbers))
 
 
+def test_long_sums_are_not_deep() -> None:
+    """What looks at what a value is computed from goes as deep as its operands: a list of groups makes sums of as many terms."""
+    size = sum((3 * i * minimum(symbol("a"), constant(i)) for i in range(2, 500)), constant(0))
+    block = Block(arg_types=[IndexType()])
+    result = at_end(block, {"a": block.args[0]}).expression(size)
+    depths: dict[SSAValue, int] = {}
+    for op in block.ops:
+        depths.update(dict.fromkeys(op.results, 1 + max((depths.get(operand, 0) for operand in op.operands), default=0)))
+    assert depths[result] <= 80
+    assert value_of(block, result, {block.args[0]: 300}) == constant(size.evaluate({"a": 300}))
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_known_numbers_are_folded(seed: int) -> None:
     rng = random.Random(seed)

@@ -42,14 +42,19 @@ class DataFlow:
 
     def blocks_of(self, op: Operation) -> frozenset[Operation]:
         """The block indices that an operation is computed from: none of what was no loop of blocks, and none behind its insertions."""
-        if op not in self._blocks:
-            if dispatch.ALL_BLOCKS in op.attributes:
-                self._blocks[op] = frozenset()
-            elif isinstance(op, dispatch.BlockIndexOp):
-                self._blocks[op] = frozenset((op,))
-            else:
-                self._blocks[op] = frozenset().union(*(self.blocks_of(source) for source in self.sources(op)))
-        return self._blocks[op]
+        # Chains of insertions are as long as a list of groups: no recursion.
+        blocks = self._blocks
+        waiting = [] if op in blocks else [op]
+        while waiting:
+            each = waiting[-1]
+            sources = [] if dispatch.ALL_BLOCKS in each.attributes else self.sources(each)
+            if left := [source for source in sources if source not in blocks]:
+                waiting += left
+                continue
+            is_block = isinstance(each, dispatch.BlockIndexOp) and dispatch.ALL_BLOCKS not in each.attributes
+            blocks[each] = frozenset((each,)) if is_block else frozenset[Operation]().union(*(blocks[source] for source in sources))
+            waiting.pop()
+        return blocks[op]
 
     def _reach(self, root: Operation) -> dict[Operation, tuple[int, ...]]:
         """Elementwise operations that are computed from a root's result at the place of their own, with the root's loops they walk."""

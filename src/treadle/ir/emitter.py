@@ -9,11 +9,16 @@ from treadle.ir.dialects import arith
 from treadle.ir.locations import set_location
 from treadle.ir.simplify import constant_index
 from treadle.plan.expr import Expr, as_expr
+from treadle.plan.expr_atoms import Factors
 
 INDEX = IndexType()
 
 Index: TypeAlias = SSAValue | int
 """An index as an operand of arithmetic: a value, or the number that it is."""
+LONG_SUM = 64
+"""Terms from which on a sum is added up in halves: those of a list of groups are as many as the groups, and what follows operations back to
+what they are computed from would go as deep.
+"""
 
 
 class Emitter:
@@ -110,8 +115,14 @@ class Emitter:
 
     def expression(self, expr: Expr) -> SSAValue:
         """A size expression over the symbols."""
+        return self._sum(expr.terms)
+
+    def _sum(self, terms: Sequence[tuple[Factors, int]]) -> SSAValue:
+        if len(terms) > LONG_SUM:
+            half = len(terms) // 2
+            return self.add(self._sum(terms[:half]), self._sum(terms[half:]))
         total: SSAValue | None = None
-        for factors, coefficient in expr.terms:
+        for factors, coefficient in terms:
             values: list[SSAValue] = []
             for atom in factors:
                 if atom.kind == "symbol":
