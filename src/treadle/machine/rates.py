@@ -26,7 +26,8 @@ class RoleRates(Record):
     and have fewer slots.
 
     Of a tile outside its loop. `tile_overhead`: whatever its size. `epilogue_clocks`: of an element of the result on its way out of a
-    compute unit; `cut_store_clocks`: beside these, where rows of the result begin inside a sector; `stored_clocks`: where threads store it;
+    compute unit; `cut_store_clocks`: beside these, where rows of the result begin inside a sector, half of it where inside a line alone;
+    `stored_clocks`: where threads store it;
     `cut_run_clocks`: of neighbours that a warp stores at once, where they begin and end inside sectors.
     `read_share`: of `epilogue_clocks`, for an element that an epilogue reads from shared memory: nothing is stored or sent.
     `deferred_overhead`: of a tile whose results leave under the next one's loop, `deferred_clocks`: of a kernel that has such tiles.

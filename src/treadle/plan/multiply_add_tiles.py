@@ -67,9 +67,10 @@ FEW_ACCUMULATORS, CROWDED = 64, 0.07
 PACE = 0.66
 """Of the clocks that all these come to.
 
-These constants are fitted to 8 to 18 tilings each of 39 random shapes, of 4096^3 (nt and nn) and of 2048^3 (tn), where no operand has a
-copy that turns it (seeds 1 and 2, H200); of each shape to those that took less than 1.7 times as long as its fastest, `CROWDED` by which
-tile comes first. That took 1.015 times as long as the fastest, at the geometric mean, and times were off by 9 % (standard deviation).
+These constants are fitted to 8 to 18 tilings each of 38 random shapes, of 4096^3 (nt and nn) and of 2048^3 (tn), whole and without copies
+that turn operands (seeds 1 and 2, H200); of each shape to those that took less than 1.7 times as long as its fastest. `CROWDED` is by
+which tile comes first, of 4096^3 with turned copies too: that took 1.015 times as long as the fastest, at the geometric mean, and times
+were off by 9 % (standard deviation). Parts of long sums were not measured anew.
 """
 SPREAD_ACCUMULATORS, SPREAD_STEPS = 64, 8
 """Accumulators of a thread that there are at least, to cover what is issued between them: with 32 and less such loops took up to 7 % longer

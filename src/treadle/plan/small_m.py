@@ -180,8 +180,8 @@ def stream_registers(tile: StreamTile, shape: SmallShape, spec: TargetSpec) -> i
 
 
 SEVERAL = 1.16
-"""How much longer than modelled kernels take whose small operand has several rows: 39 of 8 shapes (seeds 1 and 2, H200) that were near the
-fastest of theirs.
+"""How much longer than modelled kernels take whose small operand has several rows: 39 of 8 shapes with two and three (seeds 1 and 2,
+H200) that were near the fastest of theirs; with five and more the four-warp ones took no longer, but there swapped operands are faster.
 """
 
 
