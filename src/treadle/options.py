@@ -45,7 +45,7 @@ class ContractionOverrides(Record):
     under another's main loop. `steps_in_flight`: groups of matrix instructions left in flight (0 or 1). `deferred_store`: a tile's results
     leave under the next one's main loop.
     `cluster`: so many workgroups fetch what they share once (1: none), where sizes allow: neighbours along m where `group_m` is a multiple
-    of it, else along n.
+    of it, else along n. `cluster_n`: of these so many neighbours along n, the others along m, which fetch both operands once (0: as said).
     `tail_tile_n`: columns of narrower tiles that fill the last round, 0 for none.
     `group_m`: rows of tiles walked together for reuse in the cache.
     `window_order`: of convolutions with roles, what the loop takes first: all "channels" of one place of a window, or all "places" for one
@@ -64,6 +64,7 @@ class ContractionOverrides(Record):
     steps_in_flight: int = 0
     deferred_store: bool = False
     cluster: int = 1
+    cluster_n: int = 0
     tail_tile_n: int = 0
     group_m: int = 0
     window_order: WindowOrder = "auto"

@@ -76,13 +76,17 @@ def check_is_straight(op: Operation, what: str, *, in_role: bool = False) -> Non
         raise Misuse(f"it stands inside {inside}, but {what}", "move it to the top level of the kernel, in front")
 
 
-def check_ranks(op: Operation, ranks: Sequence[int]) -> None:
-    """Workgroups that an operation names, each once, are of the kernel's cluster."""
+def check_ranks(op: Operation, ranks: Sequence[int], *, relative: bool = False) -> None:
+    """Workgroups that an operation names, each once, are of the kernel's cluster. `relative`: each rank is combined with that of the
+    executing one by exclusive or, so that there must be a power of two of them.
+    """
     size = number_in_kernel(op, "cluster", 1)
     if size is None:
         return
     if not ranks or len(set(ranks)) != len(ranks) or any(not 0 <= rank < size for rank in ranks):
         raise Misuse(f"workgroups {list(ranks)} of a cluster of {size}", f"name different numbers from 0 to {size - 1}")
+    if relative and size & (size - 1):
+        raise Misuse(f"relative ranks in a cluster of {size}", "name workgroups by their own ranks, or use a cluster of 2, 4 or 8")
 
 
 def check_parity(value: SSAValue) -> None:

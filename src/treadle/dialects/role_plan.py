@@ -11,8 +11,9 @@ class RolePlan(NamedTuple):
     `num_stages`: slots of the rings that loops fill. `ping_pong`: how many sets of consumer warpgroups take tiles in turn, so that one's
     epilogue runs under another's main loop. `steps_in_flight`: groups of matrix instructions left in flight when a slot is waited for (0
     or 1). `producer_registers`, `consumer_registers`: of a thread. `workgroups`: how many take all tiles in turn, 0 for one a tile.
-    `deferred_stores`: 1 where a tile's boxes are stored under the main loop of the next. `cluster`: workgroups that share the operand of
-    their tiles' columns, with `shares_rows` = 1 that of their rows. `epilogue_slots`: slots of the rings of what a tile's epilogue reads,
+    `deferred_stores`: 1 where a tile's boxes are stored under the main loop of the next. `cluster`: workgroups that fetch once what
+    they share, `cluster_n` of them neighbours along n, which share the operand of their tiles' rows, the others along m, which share that of
+    their columns. `epilogue_slots`: slots of the rings of what a tile's epilogue reads,
     at most two for each of its boxes.
     `fills_in_flight`: slots whose copies by all threads of the producer are still in flight when the next one's are issued.
     `by_grid`: 1 where as many workgroups take all tiles in turn as the kernel's `turns` says, instead of `workgroups`.
@@ -32,7 +33,7 @@ class RolePlan(NamedTuple):
     fills_in_flight: int = 0
     split_slots: int = 0
     splitter_registers: int = 0
-    shares_rows: int = 0
+    cluster_n: int = 1
     issue_turns: int = 0
     by_grid: int = 0
 

@@ -253,25 +253,30 @@ class ArriveOp(_SyncOp):
     """One arrival by the executing agent (one elected thread): what the agent did before happened before the phase completes.
 
     `peers`: the arrival goes to this barrier in each of these workgroups of the cluster, by rank, the executing one only where it is named.
+    `relative`: in those whose ranks combined with the executing one's by exclusive or are these.
     """
 
     name = "sync.arrive"
     barrier = operand_def(MbarrierType)
     peers = opt_prop_def(Attribute)
-    assembly_format = "$barrier (`peers` $peers^)? attr-dict"
+    relative = opt_prop_def(builtin.UnitAttr)
+    assembly_format = "$barrier (`peers` $peers^)? (`relative` $relative^)? attr-dict"
 
-    def __init__(self, barrier: SSAValue, peers: Sequence[int] | None = None) -> None:
+    def __init__(self, barrier: SSAValue, peers: Sequence[int] | None = None, *, relative: bool = False) -> None:
         listed = None if peers is None else builtin.DenseArrayBase.from_list(builtin.i64, list(peers))
-        super().__init__(operands=[barrier], properties={"peers": listed})
+        super().__init__(operands=[barrier], properties={"peers": listed, "relative": builtin.UnitAttr() if relative else None})
 
     def verify_(self) -> None:
         check_single_barrier(self.barrier)
         if self.peers is not None:
-            check_ranks(self, self.peer_ranks())
+            check_ranks(self, self.peer_ranks(), relative=self.relative is not None)
+        elif self.relative is not None:
+            raise VerifyException("sync.arrive is at relative workgroups only where `peers` lists them")
 
-    def peer_ranks(self) -> tuple[int, ...]:
-        """The workgroups where it arrives, by rank; empty: the executing one."""
-        return () if self.peers is None else ints(self.peers)
+    def peer_ranks(self, rank: int = 0) -> tuple[int, ...]:
+        """The workgroups where it arrives, by rank, where workgroup `rank` executes it; empty: that one."""
+        peers = () if self.peers is None else ints(self.peers)
+        return peers if self.relative is None else tuple([rank ^ other for other in peers])
 
 
 @irdl_op_definition

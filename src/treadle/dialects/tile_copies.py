@@ -40,6 +40,7 @@ class CopyOp(IRDLOperation, HasEffects):
     in the queue of the role "copy_in"). At tile
     level the copy is complete when the next op starts; at schedule level `barrier`, where given, is the mbarrier it completes on.
     `multicast`: it fills the destination in each of these workgroups of the cluster, by rank, and signals each one's own `barrier`.
+    `relative`: of those whose ranks combined with the executing one's by exclusive or are these.
     `vector`: of copies by all threads, how many elements along the view's unit stride a thread may move at once (aligned, and never
     across the end of the array).
     """
@@ -52,11 +53,12 @@ class CopyOp(IRDLOperation, HasEffects):
     dims = prop_def(Attribute)
     path = prop_def(builtin.StringAttr)
     multicast = opt_prop_def(Attribute)
+    relative = opt_prop_def(builtin.UnitAttr)
     vector = opt_prop_def(builtin.IntegerAttr)
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     assembly_format = (
         "$view `[` $offsets `]` `dims` $dims `,` $destination (`signals` $barrier^ `:` type($barrier))? `path` $path "
-        "(`vector` $vector^)? (`multicast` $multicast^)? attr-dict `:` type($view) `,` type($destination)"
+        "(`vector` $vector^)? (`multicast` $multicast^)? (`relative` $relative^)? attr-dict `:` type($view) `,` type($destination)"
     )
 
     def __init__(
@@ -69,13 +71,20 @@ class CopyOp(IRDLOperation, HasEffects):
         path: str,
         barrier: SSAValue | None = None,
         multicast: Sequence[int] | None = None,
+        relative: bool = False,
         vector: int = 0,
     ) -> None:
         ranks = None if multicast is None else i64_array(multicast)
         width = builtin.IntegerAttr(vector, builtin.i64) if vector else None
         super().__init__(
             operands=[view, list(offsets), destination, barrier],
-            properties={"dims": i64_array(dims), "path": builtin.StringAttr(path), "multicast": ranks, "vector": width},
+            properties={
+                "dims": i64_array(dims),
+                "path": builtin.StringAttr(path),
+                "multicast": ranks,
+                "relative": builtin.UnitAttr() if relative else None,
+                "vector": width,
+            },
         )
 
     @property
@@ -83,9 +92,10 @@ class CopyOp(IRDLOperation, HasEffects):
         """Whether one thread issues it and a transaction barrier tells that it is complete."""
         return self.path.data == BULK_TENSOR
 
-    def multicast_ranks(self) -> tuple[int, ...]:
-        """The workgroups that it fills, by rank; empty: the executing one."""
-        return () if self.multicast is None else ints(self.multicast)
+    def multicast_ranks(self, rank: int = 0) -> tuple[int, ...]:
+        """The workgroups that it fills, by rank, where workgroup `rank` executes it; empty: that one."""
+        ranks = () if self.multicast is None else ints(self.multicast)
+        return ranks if self.relative is None else tuple([rank ^ other for other in ranks])
 
     def verify_(self) -> None:
         rank = len(memref_type(self.view).get_shape())
@@ -102,7 +112,9 @@ class CopyOp(IRDLOperation, HasEffects):
         if (spec := machine_of(self)) is not None:
             self.check_machine(spec)
         if self.multicast is not None:
-            check_ranks(self, self.multicast_ranks())
+            check_ranks(self, self.multicast_ranks(), relative=self.relative is not None)
+        elif self.relative is not None:
+            raise VerifyException("tile.copy fills relative workgroups only where `multicast` lists them")
         if self.barrier is not None:
             if not isinstance(self.barrier.type, MbarrierType):
                 raise VerifyException(f"tile.copy signals a !sync.mbarrier, not {self.barrier.type}")

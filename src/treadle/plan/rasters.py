@@ -12,7 +12,7 @@ RASTERS = (1, 2, 4, 8)
 where the other operand is contiguous along n.
 """
 UNEVEN_RASTERS = (1, 3, 7)
-"""The same of clusters along n: no whole clusters (see `shared_operand`)."""
+"""The same of clusters along n: no whole clusters (see `cluster_extents`)."""
 MOST_WHOLE_GROUPS = 2
 """So many whole groups of rows at most before a row that would be walked alone: of more tiles its own are a small part."""
 

@@ -31,9 +31,9 @@ from treadle.plan.role_tiles import (
     ResultShape,
     RoleProblem,
     RoleTile,
+    cluster_extents,
     may_defer,
     mixed_tiles,
-    shared_operand,
     tile_count,
 )
 from treadle.plan.small_m import copied_clocks, limited
@@ -203,17 +203,13 @@ class RoleModel:
 
     def copies(self, tile: RoleTile, columns: int) -> Copies:
         """Those of a step of a tile. `columns`: what tiles are apart by multiples of along n."""
-        shared = shared_operand(tile, self.problem.shape)
-        a = self._side_copies(0, tile.rows, tile.rows, tile, shared)
-        b = self._side_copies(1, tile.n, columns, tile, shared)
-        stage = self.rates.stage_clocks + (self.rates.together_clocks if shared else 0)
+        along_m, along_n = cluster_extents(tile, self.problem.shape)
+        # Workgroups of a cluster fetch a part each of what they share, but for what threads copy; tiles of a side are whole clusters.
+        of_a, of_b = (1 if side.piece else count for side, count in zip(self.sides, (along_n, along_m), strict=True))
+        a = self.side_copies(0, tile.rows, tile.k, of_a, tile.rows, along_m)
+        b = self.side_copies(1, tile.n, tile.k, of_b, columns, along_n)
+        stage = self.rates.stage_clocks + (self.rates.together_clocks if along_m * along_n > 1 else 0)
         return joined(a, b, stage)
-
-    def _side_copies(self, which: int, extent: int, apart: int, tile: RoleTile, shared: str) -> Copies:
-        # Workgroups of a cluster fetch a part each of what they share, and tiles of the other side are whole clusters.
-        is_fetched_once = shared == "ab"[which] and not self.sides[which].piece
-        count, whole = tile.cluster if is_fetched_once else 1, tile.cluster if shared == "ba"[which] else 1
-        return self.side_copies(which, extent, tile.k, count, apart, whole)
 
     def side_copies(self, which: int, extent: int, k: int, together: int, apart: int, whole: int) -> Copies:
         """Those of a step's rows of A (0) or of B (1), see `_step_copies`."""

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import inf
-from typing import Literal
 
 from treadle.machine.spec import MatrixInstruction, TargetSpec
 from treadle.plan.cache_requests import REQUEST_BYTES
@@ -45,8 +44,8 @@ class RoleTile:
 
     `ping_pong`: sets of such groups that take tiles in turn, one's epilogue under another's main loop. `steps_in_flight`: groups of matrix
     instructions in flight while the next stage is waited for. `group_m`: rows of tiles walked together. `deferred_store`: a tile's results
-    leave under the next one's main loop. `cluster`: workgroups with consecutive tiles that fetch the operand they share once
-    (`shared_operand`). `tail_tile_n`: columns of further tiles that fill the last round (see `mixed_widths`), 0 for none.
+    leave under the next one's main loop. `cluster`: workgroups with consecutive tiles that fetch what they share once, `cluster_n` of them
+    neighbours along n and the others along m, which share one operand each (`cluster_extents`; 0: all share one). `tail_tile_n`: columns of further tiles that fill the last round (see `mixed_widths`), 0 for none.
     """
 
     m: int
@@ -61,6 +60,7 @@ class RoleTile:
     deferred_store: bool = False
     cluster: int = 1
     tail_tile_n: int = 0
+    cluster_n: int = 0
 
     @property
     def rows(self) -> int:
@@ -270,7 +270,7 @@ def most_parts(which: int, extent: int, problem: RoleProblem, spec: TargetSpec) 
 
 
 def most_neighbours(size: int, extent: int) -> int:
-    """How many neighbours along a side can always be clusters that share what they read of the other operand (see `shared_operand`)."""
+    """How many neighbours along a side can always be clusters that share what they read of the other operand (see `cluster_extents`)."""
     count = -(-size // extent)
     return 1 if count == 1 else next((most for most in (2 * PAIR, PAIR) if count % most == 0 or size % extent), 1)
 
@@ -342,27 +342,29 @@ def defers_stores(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> boo
     return fits and problem.shape.tiles(tile.rows, tile.n) > spec.compute_units
 
 
-def shared_operand(tile: RoleTile, shape: ContractionShape) -> Literal["", "a", "b"]:
-    """What `tile.cluster` workgroups with consecutive tiles always share: "b" where they are neighbours along m, since whole clusters of
-    rows are walked together, "a" where they are neighbours along n, since rows that are walked together are no whole clusters; "" for
-    neither. Where tiles are no whole clusters, further ones that lie beyond the result make them such; stores are cut off there only where
+def cluster_extents(tile: RoleTile, shape: ContractionShape) -> tuple[int, int]:
+    """How many workgroups of a cluster are neighbours along m, which share B's columns, and along n, which share A's rows; 1 and 1 where
+    there are no clusters. Of those that share one operand all are neighbours along m where whole clusters of rows are walked together, else
+    along n. Where tiles are no whole clusters, further ones that lie beyond the result make them such; stores are cut off there only where
     the result's end cuts tiles, too.
     """
     if tile.cluster == 1 or shape.m is None or shape.n is None or not tile.rows:
-        return ""
+        return 1, 1
     count_m, count_n = -(-shape.m // tile.rows), -(-shape.n // tile.n)
-    if count_n > 1 and (tile.group_m % tile.cluster or count_m == 1):
-        return "a" if count_n % tile.cluster == 0 or shape.n % tile.n else ""
-    walks_whole = tile.group_m % tile.cluster == 0
-    return "b" if walks_whole and count_m > 1 and (count_m % tile.cluster == 0 or shape.m % tile.rows) else ""
+    along_n = tile.cluster_n
+    if not along_n:
+        along_n = tile.cluster if count_n > 1 and (tile.group_m % tile.cluster or count_m == 1) else 1
+    along_m = tile.cluster // along_n
+    is_whole_m = along_m == 1 or (count_m > 1 and tile.group_m % along_m == 0 and (count_m % along_m == 0 or shape.m % tile.rows))
+    is_whole_n = along_n == 1 or (count_n > 1 and (count_n % along_n == 0 or shape.n % tile.n))
+    return (along_m, along_n) if along_m * along_n == tile.cluster and is_whole_m and is_whole_n else (1, 1)
 
 
 def tile_count(tile: RoleTile, shape: ContractionShape) -> int:
     """How many tiles cover the results, in whole clusters."""
-    shared = shared_operand(tile, shape)
-    of_m, of_n = tile.cluster if shared == "b" else 1, tile.cluster if shared == "a" else 1
+    of_m, of_n = cluster_extents(tile, shape)
     return shape.tiles(tile.rows * of_m, tile.n * of_n) * of_m * of_n
 
 
-ROLE_KNOBS = ("num_stages", "consumer_warpgroups", "ping_pong", "steps_in_flight", "deferred_store", "cluster")
+ROLE_KNOBS = ("num_stages", "consumer_warpgroups", "ping_pong", "steps_in_flight", "deferred_store", "cluster", "cluster_n")
 """Fields of `RoleTile` that overrides and configurations have too, by the same names."""

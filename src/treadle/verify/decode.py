@@ -113,8 +113,8 @@ def queue_of(op: Operation, group: int) -> str:
             return ""
 
 
-def with_flags(event: Event) -> Event:
-    """The event with what its operation says by flags and lists."""
+def with_flags(event: Event, rank: int) -> Event:
+    """The event with what its operation says by flags and lists, where workgroup `rank` of a cluster executes it."""
     if event.op.name not in KINDS and event.op.name not in ("tile.copy", "tile.local_load"):
         return event
     match event.op:
@@ -126,9 +126,9 @@ def with_flags(event: Event) -> Event:
         case sync.NamedBarrierOp():
             event.is_arrive = event.op.arrive is not None
         case tile.CopyOp():
-            event.number, event.ranks = copied_bytes(event.op), event.op.multicast_ranks()
+            event.number, event.ranks = copied_bytes(event.op), event.op.multicast_ranks(rank)
         case sync.ArriveOp() | tile.LocalLoadOp():
-            event.ranks = event.op.peer_ranks()
+            event.ranks = event.op.peer_ranks(rank) if isinstance(event.op, sync.ArriveOp) else event.op.peer_ranks()
         case _:
             pass
     return event

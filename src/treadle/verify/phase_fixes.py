@@ -41,7 +41,11 @@ def proposals(kernel: tile.KernelOp, ops: list[Operation], rule: str, first: int
 
 def announced_bytes(kernel: tile.KernelOp, copies: list[tile.CopyOp]) -> int:
     """Bytes that a phase gets from copies that every workgroup of the cluster issues."""
-    return sum(copied_bytes(copy) * (kernel.cluster_size() if copy.multicast is not None else 1) for copy in copies)
+
+    def senders(copy: tile.CopyOp) -> int:
+        return 1 if copy.multicast is None else len(copy.multicast_ranks()) if copy.relative is not None else kernel.cluster_size()
+
+    return sum(copied_bytes(copy) * senders(copy) for copy in copies)
 
 
 def _where(op: Operation) -> str:
@@ -91,7 +95,8 @@ def _expects(kernel: tile.KernelOp, ops: list[Operation]) -> Iterator[Proposal]:
 def _arrivals(kernel: tile.KernelOp, ops: list[Operation]) -> Iterator[Proposal]:
     """At the end of blocks that wait for a phase: at a barrier that another block waits for, in the slot that was waited for."""
     allocs = [at for at, op in enumerate(ops) if isinstance(op, sync.MbarrierAllocOp)]
-    peers = list(range(kernel.cluster_size())) if kernel.cluster_size() > 1 else None
+    relative = sorted({r for op in ops if isinstance(op, tile.CopyOp) and op.relative is not None for r in op.multicast_ranks()})
+    peers = relative or (list(range(kernel.cluster_size())) if kernel.cluster_size() > 1 else None)
     for at, op in enumerate(ops):
         if not isinstance(op, sync.WaitPhaseOp) or op.parent is None:
             continue
@@ -107,7 +112,7 @@ def _arrivals(kernel: tile.KernelOp, ops: list[Operation]) -> Iterator[Proposal]
 
             def change(clone: list[Operation], at: int = at, behind: int = behind, alloc: int = alloc) -> None:
                 made, value = _slot(cast(sync.MbarrierAllocOp, clone[alloc]), _index(cast(sync.WaitPhaseOp, clone[at]).barrier))
-                _insert([*made, sync.ArriveOp(value, peers)], clone[behind], after=True)
+                _insert([*made, sync.ArriveOp(value, peers, relative=bool(relative))], clone[behind], after=True)
 
             name = f" (%{ops[alloc].results[0].name_hint})" if ops[alloc].results[0].name_hint else ""
             yield Proposal(f"add sync.arrive at {_where(ops[alloc])}{name} after {_where(last)}", change)

@@ -242,7 +242,7 @@ class MemorySteps:
         parity = self._parity(op)
         values = [place for place in (*resources, barrier, parity) if place >= 0]
 
-        def made(look: Callable[[int], object], group: int) -> Event:
+        def made(look: Callable[[int], object], group: int, rank: int) -> Event:
             accesses = tuple(self._footprints.access(op, e, look(at) if at >= 0 else None) for e, at in zip(memory, resources, strict=True))
             mbarrier = -1
             if barrier >= 0:
@@ -255,13 +255,13 @@ class MemorySteps:
                 raise Undecided(op, "its parity depends on values that are not known before the kernel runs")
             queue = queue_of(op, group) or next((name for e in effects if (name := program.queue_name(e))), "")
             event = Event(kind, op, index, accesses, uses, chained, defines, (), queue, number, mbarrier, program.is_elected(op))
-            return with_flags(event)
+            return with_flags(event, rank)
 
         def make() -> Node:
-            group = self.state.group
+            group, rank = self.state.group, self.state.rank
             if any(isinstance(env[v], Turned) for v in values):
-                return self._turned_event(values, lambda look: made(look, group))
-            return made(env.__getitem__, group)
+                return self._turned_event(values, lambda look: made(look, group, rank))
+            return made(env.__getitem__, group, rank)
 
         if isinstance(op, sync.NamedBarrierOp) and op.per_group is not None:
             return [lambda: self.state.out.append(self.state.node((index, self.state.group), make))]
@@ -280,4 +280,8 @@ class MemorySteps:
                 self.state.fix(parity, op)
             self.state.out.append(self.state.node((index, tuple([env[v] for v in values])), make))
 
-        return [run]
+        def run_at_peers() -> None:
+            self.state.out.append(self.state.node((index, self.state.rank, tuple([env[v] for v in values])), make))
+
+        is_relative = isinstance(op, tile.CopyOp | sync.ArriveOp) and op.relative is not None
+        return [run_at_peers if is_relative else run]

@@ -176,6 +176,35 @@ def test_clusters_along_columns_share_rows(m: int, n: int, k: int, groups: int, 
     assert not is_right(kernel), "the other workgroup's consumers hold the slot too"
 
 
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize(
+    ("m", "n", "k", "groups", "count", "along_n", "walked"),
+    [(200, 200, 200, 1, 4, 2, 2), (250, 328, 264, 2, 4, 2, 2), (450, 456, 72, 1, 8, 2, 4), (400, 500, 136, 1, 8, 4, 4)],
+)
+def test_clusters_along_both_sides_share_both_operands(
+    m: int, n: int, k: int, groups: int, count: int, along_n: int, walked: int, late: bool
+) -> None:
+    tiles = CompileOptions(tile=(64, 64, 64), warps=(4, 1), consumer_warpgroups=groups, num_stages=3, deferred_store=late)
+    kernel = kernel_of(m, n, k, replace(tiles, cluster=count, cluster_n=along_n, group_m=walked), workgroups=count)
+    assert kernel.cluster_size() == count
+    along_m = count // along_n
+    of_a, of_b = tuple(range(0, count, along_m)), tuple(range(along_m))
+    copies = [op for op in kernel.walk() if isinstance(op, tile.CopyOp)]
+    assert [op.multicast_ranks() for op in copies] == [of_a] * groups + [of_b]
+    assert copies[0].multicast_ranks(along_m + 1) == tuple(1 + rank ^ along_m for rank in of_a)
+    shapes = [tile.memref_type(op.destination).get_shape() for op in copies]
+    assert shapes == [(64 // along_n, 64)] * groups + [(64, 64 // along_m)]
+    check(kernel, m, n, k)
+    arrivals = [op for op in kernel.walk() if isinstance(op, sync.ArriveOp) and op.peer_ranks()]
+    assert {op.peer_ranks() for op in arrivals} == {tuple(sorted({*of_a, *of_b}))}
+    for op in arrivals:
+        op.properties |= {"peers": tile.i64_array(range(count))}
+    assert not is_right(kernel), "who shares nothing with a workgroup may be a round ahead of it"
+    for op in arrivals:
+        op.properties |= {"peers": tile.i64_array(of_b)}
+    assert not is_right(kernel), "who shares rows of A holds the slot too"
+
+
 @pytest.mark.parametrize("rows", [False, True])
 @pytest.mark.parametrize("late", [False, True])
 def test_clusters_of_tiles_that_are_no_whole_clusters(rows: bool, late: bool) -> None:

@@ -63,6 +63,11 @@ class HandOver:
         """The workgroups of the cluster that fill each other's slots; none where each fills its own."""
         return tuple(sorted({rank for fill in self.fills for copy in fill.copies for rank in copy.multicast_ranks()}))
 
+    @property
+    def has_relative_ranks(self) -> bool:
+        """Whether `ranks` are relative to the executing workgroup's, as those of copies in parts of a cluster are."""
+        return any(copy.relative is not None for fill in self.fills for copy in fill.copies)
+
     def arrivals(self, roles: pipe.RolesOp) -> int:
         """How many agents hand a slot back: all groups of the roles that read it, of one role among those that take turns."""
         readers = sorted({visit.role for visit in self.reads})

@@ -35,7 +35,7 @@ def _bulk_copy(op: tile.CopyOp, slots: Slots) -> Step:
     """By one thread; completes on a barrier, or at once where it signals none."""
     source, destination = _source(op, slots), slots.of(op.destination)
     signals = slots.of(op.barrier) if op.barrier is not None else None
-    region, ranks = whole_region(op.destination), op.multicast_ranks()
+    region = whole_region(op.destination)
 
     def run(agent: Agent) -> None:
         if not agent.leader:
@@ -51,7 +51,7 @@ def _bulk_copy(op: tile.CopyOp, slots: Slots) -> Step:
             agent.enter_shared(buffer, region, agent.access(op, write=True, is_async=True))
             agent.workgroup.memory.write(buffer, region, read())
             return
-        for workgroup, barrier in agent.reached(op, own, ranks):
+        for workgroup, barrier in agent.reached(op, own, op.multicast_ranks(agent.workgroup.rank)):
             accesses = [agent.access(op, write=True, is_async=True, component=barrier.component)]
             _send(agent, op, workgroup, barrier, buffer, region, read, [*accesses, reading] if barrier is own else accesses)
 

@@ -137,11 +137,11 @@ def _expect(op: sync.MbarrierExpectOp, slots: Slots) -> Step:
 
 
 def _arrive(op: sync.ArriveOp, slots: Slots) -> Step:
-    barrier, ranks = slots.of(op.barrier), op.peer_ranks()
+    barrier = slots.of(op.barrier)
 
     def run(agent: Agent) -> None:
         agent.flush()
-        for workgroup, found in agent.reached(op, _one(agent.frame[barrier]), ranks):
+        for workgroup, found in agent.reached(op, _one(agent.frame[barrier]), op.peer_ranks(agent.workgroup.rank)):
             if agent.team.is_early(found, agent.warp):
                 agent.world.findings.misuse(op, agent.name, f"{found.name}: an arrival counts for the phase before the one it belongs to")
             clock = agent.team.arrive(found, agent.warp, agent.clock)

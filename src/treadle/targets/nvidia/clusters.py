@@ -1,11 +1,14 @@
 """Arrivals, at barriers of the workgroup and of others of a cluster, and the form of copies that fill several of them."""
 
-from treadle.codegen.llvm_text import I32, Builder, Value, structure, vector_shape
+from collections.abc import Sequence
+
+from treadle.codegen.llvm_text import I16, I32, I64, Builder, Value, bit_width, i32, integer, structure, vector_shape
 from treadle.dialects.agents import role_of
 from treadle.dialects.sync import ArriveOp
 from treadle.dialects.tile import CopyOp, KernelOp, LocalLoadOp, LocalStoreOp
 from treadle.errors import InternalError
 from treadle.ir.core import Operation
+from treadle.targets.nvidia.elected import Elected
 from treadle.targets.nvidia.refills import ahead_of_arrival
 from treadle.targets.nvidia.tf32 import allocation
 from treadle.targets.simt.context import KernelContext
@@ -34,13 +37,13 @@ def arrive_at_peers(ctx: KernelContext, op: ArriveOp, address: Value, count: int
     together, order = (ahead_of_arrival(ctx, op), ".release.cluster") if is_reader else ("", "")
     chosen = f"setp.lt.u32 p, $1, {len(peers)};"
     if peers != tuple(range(len(peers))):
-        mask = sum(1 << peer for peer in peers)
-        chosen = f"shr.u32 there, {mask}, $1;\nand.b32 there, there, 1;\nsetp.ne.u32 p, there, 0;"
+        chosen = f"shr.u32 there, {_mask(peers)}, $1;\nand.b32 there, there, 1;\nsetp.ne.u32 p, there, 0;"
+    peer = ctx.lane if op.relative is None else ctx.b.xor(ctx.lane, ctx.hooks.cluster_rank(ctx.b))
     text = (
         f"{{ .reg .pred p;\n.reg .b32 there;\n{together}{chosen}\n"
-        f"@p mapa.shared::cluster.u32 there, $0, $1;\n@p mbarrier.arrive{order}.shared::cluster.b64 _, [there]{number}; }}"
+        f"@p mapa.shared::cluster.u32 there, $0, $2;\n@p mbarrier.arrive{order}.shared::cluster.b64 _, [there]{number}; }}"
     )
-    ctx.b.asm(text, "r,r,~{memory}", [ctx.b.ptrtoint(address, I32), ctx.lane])
+    ctx.b.asm(text, "r,r,r,~{memory}", [ctx.b.ptrtoint(address, I32), ctx.lane, peer])
 
 
 def load_from_peer(b: Builder, type: str, address: Value, peer: int) -> Value:
@@ -56,10 +59,23 @@ def load_from_peer(b: Builder, type: str, address: Value, peer: int) -> Value:
     return b.build_vector([b.bitcast(b.extract_value(words, at), element) for at in range(length)])
 
 
-def multicast_form(op: CopyOp) -> tuple[str, str]:
+def multicast_form(ctx: KernelContext, op: CopyOp, todo: Elected) -> tuple[str, str]:
     """What a copy's instruction ends in, and its last operand: a mask of the workgroups that it fills."""
-    ranks = op.multicast_ranks()
-    return (".multicast::cluster", f", {sum(1 << rank for rank in ranks)}") if ranks else ("", "")
+    ranks, size = op.multicast_ranks(), ctx.kernel.cluster_size()
+    if not ranks:
+        return "", ""
+    if op.relative is None or len(ranks) == size:
+        return ".multicast::cluster", f", {_mask(ranks)}"
+    # The masks of all workgroups in one word.
+    b, masks = ctx.b, sum(_mask(op.multicast_ranks(rank)) << size * rank for rank in range(size))
+    word = I32 if size * size <= bit_width(I32) else I64
+    place = b.resize(b.mul(ctx.hooks.cluster_rank(b), i32(size)), word, signed=False)
+    mask = b.and_(b.lshr(integer(word, masks), place), integer(word, (1 << size) - 1))
+    return ".multicast::cluster", f", {todo.operand(b.trunc(mask, I16))}"
+
+
+def _mask(ranks: Sequence[int]) -> int:
+    return sum(1 << rank for rank in ranks)
 
 
 def _accesses_filled_slots(kernel: KernelOp, op: ArriveOp) -> bool:

@@ -317,7 +317,7 @@ class NvidiaHooks(SimtHooks):
         if op.barrier is None:
             raise InternalError("tile.copy without a barrier to signal")
         todo = self._elected
-        form, mask = multicast_form(op)
+        form, mask = multicast_form(ctx, op, todo)
         barrier = todo.operand(ctx.b.ptrtoint(ctx.scalar(op.barrier), I32))
         for target, source, at in self._boxes(ctx, op, ctx.buffer(op.destination)):
             start, _, window = at.partition(WINDOW)

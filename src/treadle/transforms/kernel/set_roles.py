@@ -63,7 +63,7 @@ def role_plan(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[RolePlan, list[s
         ping_pong = 1
     cluster = asked.cluster
     several = bool(workgroups or by_grid)
-    if cluster > 1 and (reason := cluster_refusal(kernel, cluster, rows=asked.shares_rows, in_turn=several)) is not None:
+    if cluster > 1 and (reason := cluster_refusal(kernel, asked.tiles_together, in_turn=several)) is not None:
         cut.append(f"no clusters: {reason}")
         cluster = 1
     deferred = int(asked.deferred_store)
@@ -73,7 +73,7 @@ def role_plan(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[RolePlan, list[s
     producer, consumer = _registers(kernel, spec)
     in_flight = min(asked.steps_in_flight, 1)
     wanted = RolePlan(asked.num_stages, ping_pong, in_flight, producer, consumer, workgroups, deferred, cluster)
-    wanted = wanted._replace(by_grid=by_grid, shares_rows=int(asked.shares_rows and cluster > 1))
+    wanted = wanted._replace(by_grid=by_grid, cluster_n=asked.cluster_n if cluster > 1 else 1)
     if spec.register_moves is not None and splitting(kernel) is not None:
         producer, splitter, consumer = spec.register_moves.three_split
         wanted = wanted._replace(

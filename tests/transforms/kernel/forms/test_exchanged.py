@@ -80,6 +80,20 @@ def test_clusters_of_parts_share_operands(layouts: str, merge: str, count: int, 
     assert_right(work, module)
 
 
+@pytest.mark.parametrize("layouts", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize(("merge", "count", "along_n"), [("", 4, 2), ("", 8, 4), ("last", 4, 2), ("kernel", 8, 2)])
+def test_clusters_that_share_both_operands(layouts: str, merge: str, count: int, along_n: int) -> None:
+    """Ragged tiles, parts of unequal length, tiles beyond the result on both sides."""
+    form: Form = "exchanged" if layouts in ("tt", "nn") else "roles"
+    work = _in_layout(f"gemm-f16-{layouts}-136x328x200")
+    work = _in_parts(work, 3, merge) if merge else work
+    walked = count // along_n
+    asked = CompileOptions(form=form, tile=(64, 64, 64), warps=(4, 1), num_stages=3, cluster=count, cluster_n=along_n, group_m=walked)
+    module, said = lowered(work.text, "sm_90a", asked)
+    assert f"clusters of {walked} x {along_n} share columns of B and rows of A" in said
+    assert_right(work, module)
+
+
 def test_tiles_in_turn() -> None:
     work = workload(80, 136 * 64 + 8, 72)
     asked = CompileOptions(form="exchanged", tile=(64, 80, 64), warps=(4, 1), num_stages=3)

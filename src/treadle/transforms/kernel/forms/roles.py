@@ -11,7 +11,7 @@ from treadle.analysis.window_steps import outgrows_cache, window_steps
 from treadle.plan.form_times import role_seconds
 from treadle.plan.mixed_widths import MixedWidths
 from treadle.plan.role_search import RoleSearch
-from treadle.plan.role_tiles import ROLE_KNOBS, RoleTile, mixed_tiles, shared_operand
+from treadle.plan.role_tiles import ROLE_KNOBS, RoleTile, cluster_extents, mixed_tiles
 from treadle.plan.tile_config import ContractionTile, TileProblem, contraction_tile
 from treadle.records import dataclass
 from treadle.transforms.kernel.forms.contraction import (
@@ -37,9 +37,8 @@ class Config(ContractionConfig):
     `num_stages`: slots of the ring between copying and computing warps. `consumer_warpgroups`: groups of warps that compute a tile, each
     `tile` of it, neighbours along m. `ping_pong`: sets of them that take tiles in turn. `steps_in_flight`: groups of matrix instructions
     that still run when the next slot is waited for (0 or 1). `deferred_store`: a tile's results leave under the next one's first steps.
-    `cluster`: workgroups that fetch what they share once: B's tile of neighbours along m or, where it `shares_rows`, A's of neighbours
-    along n. `workgroups`: how many take all tiles in turn, 0 for one a
-    tile. `blocks`: where tiles of two widths lie (see `MixedWidths.numbers`), empty where all have one. `channel_step`: of a convolution,
+    `cluster`: workgroups that fetch what they share once: `cluster_n` neighbours along n A's tile, the others, along m, B's.
+    `workgroups`: how many take all tiles in turn, 0 for one a tile. `blocks`: where tiles of two widths lie (see `MixedWidths.numbers`), empty where all have one. `channel_step`: of a convolution,
     whole steps of channels for each place of a window (0: as many as there are). `places_inside`: all places of a window are taken for one
     step of channels before the next one (see `analysis/window_steps.py`).
     """
@@ -51,7 +50,7 @@ class Config(ContractionConfig):
     steps_in_flight: int = 0
     deferred_store: bool = False
     cluster: int = 1
-    shares_rows: bool = False
+    cluster_n: int = 1
     workgroups: int = 0
     blocks: tuple[int, ...] = ()
     channel_step: int = 0
@@ -66,7 +65,7 @@ class Config(ContractionConfig):
 
     @property
     def tiles_together(self) -> tuple[int, int]:
-        return (1, self.cluster) if self.shares_rows else (self.cluster, 1)
+        return self.cluster // self.cluster_n, self.cluster_n
 
     @property
     def mixed_widths(self) -> MixedWidths | None:
@@ -136,6 +135,7 @@ def _candidates(problem: KernelProblem) -> Iterator[RoleTile]:
             group_m=asked.group_m or (GROUP_M if several else tile.group_m),
             deferred_store=asked.deferred_store or tile.deferred_store,
             cluster=max(asked.cluster, tile.cluster),
+            cluster_n=asked.cluster_n or tile.cluster_n,
             tail_tile_n=asked.tail_tile_n or tile.tail_tile_n,
         )
 
@@ -185,8 +185,10 @@ def _choice(problem: KernelProblem, tile: RoleTile, warps: tuple[int, int], *, i
     knobs = {name: getattr(tile, name) for name in ROLE_KNOBS}
     # Workgroups that add their parts in turn are no clusters, and those of clusters that merge the parts of a tile have no others.
     has_others = problem.merges_in_turn or problem.parts_together(tile.m) > 1
-    shared = "" if has_others else shared_operand(tile, problem.shape)
-    knobs["cluster"] = tile.cluster if shared else 1
+    along_m, along_n = (1, 1) if has_others else cluster_extents(tile, problem.shape)
+    knobs["cluster"], knobs["cluster_n"] = along_m * along_n, along_n
+    # Of a cluster all workgroups take as many tiles.
+    units = spec.compute_units // knobs["cluster"] * knobs["cluster"]
     config = Config(
         axes=problem.axes,
         tile=(tile.m, tile.n, tile.k),
@@ -198,9 +200,8 @@ def _choice(problem: KernelProblem, tile: RoleTile, warps: tuple[int, int], *, i
         group_m=tile.group_m,
         is_promoted=problem.is_promoted,
         **knobs,
-        shares_rows=shared == "a",
         parts_together=problem.parts_together(tile.m),
-        workgroups=0 if problem.overrides.persistent == "never" or not problem.may_take_turns else spec.compute_units,
+        workgroups=0 if problem.overrides.persistent == "never" or not problem.may_take_turns else units,
         blocks=tuple(mixed.numbers()) if mixed is not None else (),
         places_inside=_takes_places_inside(problem, tile),
     )
@@ -210,11 +211,20 @@ def _choice(problem: KernelProblem, tile: RoleTile, warps: tuple[int, int], *, i
     text = contraction_text(problem, shown, types, is_promoted=problem.is_promoted)
     consumers = tile.consumer_warpgroups * tile.ping_pong
     text += f"; {consumers} consumer warpgroups {how}fed through {tile.num_stages} stages by a producer{about_widths}"
-    text += f"; clusters of {config.cluster} share {'rows of A' if shared == 'a' else 'columns of B'}" if config.cluster > 1 else ""
+    text += _cluster_text(along_m, along_n)
     text += "; no clusters that share operands, as parts are merged" if tile.cluster > 1 and has_others else ""
     text += "; all places of a window for each step of channels" if config.places_inside else ""
     text += merging_text(problem, config)
     return Choice(config, seconds, text, tile.m * tile.n / tile.warps, is_light)
+
+
+def _cluster_text(along_m: int, along_n: int) -> str:
+    """What clusters of so many workgroups share."""
+    if along_m * along_n == 1:
+        return ""
+    if along_m > 1 and along_n > 1:
+        return f"; clusters of {along_m} x {along_n} share columns of B and rows of A"
+    return f"; clusters of {along_m * along_n} share {'rows of A' if along_n > 1 else 'columns of B'}"
 
 
 def build(kernel: KernelBuilder, config: Config) -> Grid:

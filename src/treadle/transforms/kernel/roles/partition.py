@@ -47,9 +47,10 @@ class Partition:
         self.fixed, self.body, self.allocs = dealt_out(kernel, in_turn=plan.takes_turns)
         self.split = splitting(kernel) if plan.split_slots else None
         copies = [copy for ring in self.rings for copy in ring.copies if isinstance(copy, tile.CopyOp)]
-        shared = {op.a if plan.shares_rows else op.b for op in kernel.walk() if isinstance(op, tile.ContractOp)}
         self.own: set[Operation] = {copy for copy in copies if depends_on_group(copy)}
-        self.shared = {copy for copy in copies if plan.cluster > 1 and copy.destination in shared}
+        contracts = [op for op in kernel.walk() if isinstance(op, tile.ContractOp)]
+        sides = ((True, {op.a for op in contracts}, plan.cluster_n), (False, {op.b for op in contracts}, plan.cluster // plan.cluster_n))
+        self.shared = {copy: rows for copy in copies for rows, read, count in sides if count > 1 and copy.destination in read}
         self.slots: dict[SSAValue, tile.AllocOp] = {}
         self.scratch: list[dict[SSAValue, tile.AllocOp]] = []
 
@@ -197,12 +198,33 @@ class Partition:
         for group, mapping in maps if op in self.own else maps[:1]:
             destination = slot_of(index, self.slots[op.destination], [slot, group] if op in self.own else [slot])
             offsets = [mapping.get(offset, offset) for offset in op.offsets]
-            ranks = tuple(range(self.plan.cluster)) if op in self.shared else None
-            if ranks is not None:
-                destination, offsets = _own_part(index, op, destination, offsets, self.plan)
-            made = tile.CopyOp(mapping.get(op.view, op.view), offsets, tile.ints(op.dims), destination, path=op.path.data, multicast=ranks)
+            ranks = None
+            if op in self.shared:
+                ranks, destination, offsets = self._own_part(index, op, destination, offsets)
+            relative = ranks is not None and len(ranks) < self.plan.cluster
+            path, view = op.path.data, mapping.get(op.view, op.view)
+            made = tile.CopyOp(view, offsets, tile.ints(op.dims), destination, path=path, multicast=ranks, relative=relative)
             give_location(made, op.location)
             index.builder.insert(made)
+
+    def _own_part(
+        self, index: IndexBuilder, copy: tile.CopyOp, destination: SSAValue, offsets: list[SSAValue]
+    ) -> tuple[range, SSAValue, list[SSAValue]]:
+        """The workgroups of a cluster that share what is copied, relative to this one where they are not all, this one's part of the buffer
+        that they fill together, and where it comes from. Neighbours along m are neighbours by rank.
+        """
+        rows, along_m = self.shared[copy], self.plan.cluster // self.plan.cluster_n
+        count, apart = (self.plan.cluster_n, along_m) if rows else (along_m, 1)
+        if (axis := part_axis(copy, count, rows=rows)) is None:
+            raise InternalError("a cluster shares a buffer that has no parts")
+        rank = index.insert(pipe.ClusterRankOp())
+        if count < self.plan.cluster:
+            rank = index.divide(rank, index.constant(along_m)) if rows else index.remainder(rank, index.constant(along_m))
+        along = tile.ints(copy.dims)[axis]
+        step = tile.memref_type(copy.destination).get_shape()[axis] // count
+        moved = index.add(offsets[along], index.multiply(rank, step))
+        part = index.insert(pipe.PartOp(destination, rank, axis, count))
+        return range(0, count * apart, apart), part, [moved if d == along else o for d, o in enumerate(offsets)]
 
     def _loop(self, op: scf.ForOp, maps: Maps, index: IndexBuilder, place: SSAValue, slots: Slots, *, role: Role) -> None:
         mapping = maps[0][1]
@@ -353,16 +375,3 @@ def may_run_ahead(loop: scf.ForOp) -> bool:
 
 def _is_scalar(op: Operation) -> bool:
     return isinstance(op, tile.ProgramIdOp | tile.OpaqueOp | pipe.GroupIdOp) or is_index_math(op)
-
-
-def _own_part(
-    index: IndexBuilder, copy: tile.CopyOp, destination: SSAValue, offsets: list[SSAValue], plan: RolePlan
-) -> tuple[SSAValue, list[SSAValue]]:
-    """This workgroup's part of a buffer that the cluster fills together, and where it comes from."""
-    axis, rank, count = part_axis(copy, plan.cluster, rows=bool(plan.shares_rows)), index.insert(pipe.ClusterRankOp()), plan.cluster
-    if axis is None:
-        raise InternalError("a cluster shares a buffer that has no parts")
-    along = tile.ints(copy.dims)[axis]
-    step = tile.memref_type(copy.destination).get_shape()[axis] // count
-    moved = index.add(offsets[along], index.multiply(rank, step))
-    return index.insert(pipe.PartOp(destination, rank, axis, count)), [moved if d == along else o for d, o in enumerate(offsets)]

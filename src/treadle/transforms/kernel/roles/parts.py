@@ -173,21 +173,24 @@ def part_axis(copy: tile.CopyOp, count: int, *, rows: bool) -> int | None:
     return next((axis for axis in (own, other) if part_layout(layout, axis, count) is not None), None)
 
 
-def cluster_refusal(kernel: tile.KernelOp, cluster: int, *, rows: bool = False, in_turn: bool = False) -> str | None:
-    """Why workgroups of a kernel that `refusal` lets pass cannot share the operand of their tiles' columns, or of their `rows`; None where
-    they can. `in_turn`: a workgroup has several tiles.
+def cluster_refusal(kernel: tile.KernelOp, cluster: tuple[int, int], *, in_turn: bool = False) -> str | None:
+    """Why so many workgroups along m of a kernel that `refusal` lets pass cannot share the operand of their tiles' columns, or so many along
+    n that of their rows; None where they can. `in_turn`: a workgroup has several tiles.
     """
+    along_m, along_n = cluster
     if any(isinstance(op, tile.AwaitTurnOp) for op in kernel.walk()):
         return "workgroups wait for their turn, each by itself"
     if kernel.cluster_size() > 1:
         return "workgroups of a cluster have the parts of one tile"
-    if not _has_steps_of_clusters(kernel, 0 if in_turn else cluster):
+    if not _has_steps_of_clusters(kernel, 0 if in_turn else along_m * along_n):
         return STEPS_OF_TILES
-    for copy in shared_copies(parts_of(kernel), rows=rows):
-        if not copy.is_bulk:
-            return "the shared operand comes by the threads' copies, which fill one workgroup"
-        if part_axis(copy, cluster, rows=rows) is None:
-            return f"{cluster} parts of the shared operand do not follow one another in memory"
+    parts = parts_of(kernel)
+    for count, rows in ((along_m, False), (along_n, True)):
+        for copy in shared_copies(parts, rows=rows) if count > 1 else ():
+            if not copy.is_bulk:
+                return "the shared operand comes by the threads' copies, which fill one workgroup"
+            if part_axis(copy, count, rows=rows) is None:
+                return f"{count} parts of the shared operand do not follow one another in memory"
     return None
 
 

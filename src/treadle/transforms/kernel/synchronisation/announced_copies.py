@@ -13,9 +13,10 @@ def announce(first: Operation, copies: Sequence[tile.CopyOp], barrier: SSAValue)
     """Announce the bytes of copies before `first`, and let them signal `barrier`."""
     insert_before(first, sync.MbarrierExpectOp(barrier, sum(map(_landing_bytes, copies))))
     for op in copies:
-        ranks, offsets = op.multicast_ranks() or None, list(op.offsets)
+        ranks, offsets, relative = op.multicast_ranks() or None, list(op.offsets), op.relative is not None
         dims, path = tile.ints(op.dims), op.path.data
-        insert_before(op, tile.CopyOp(op.view, offsets, dims, op.destination, path=path, barrier=barrier, multicast=ranks))
+        made = tile.CopyOp(op.view, offsets, dims, op.destination, path=path, barrier=barrier, multicast=ranks, relative=relative)
+        insert_before(op, made)
         erase(op)
 
 

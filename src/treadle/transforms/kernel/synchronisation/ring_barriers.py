@@ -34,6 +34,7 @@ from treadle.transforms.kernel.tiling.index_math import IndexBuilder
 class Release:
     """A slot that is handed over at `barrier` once the accesses to `buffers` up to `after` are over, in `after`'s block.
 
+    `peers`: it is handed over at the barriers of these workgroups of the cluster, which are `relative` to the executing one or not.
     `crosses_proxies`: it was written by threads and is read through the async proxy.
     """
 
@@ -41,6 +42,7 @@ class Release:
     barrier: sync.MbarrierSlotOp
     buffers: tuple[tile.AllocOp, ...]
     peers: tuple[int, ...] = ()
+    relative: bool = False
     crosses_proxies: bool = False
 
 
@@ -115,7 +117,7 @@ class _RingBarriers:
         for visit in self.ring.reads:
             self._wait(visit, full.result, starts_free=False)
             owed = self._owed(visit, self.ring.reads, empty.result)
-            self.owed.releases.extend(replace(one, peers=self.ring.ranks()) for one in owed)
+            self.owed.releases.extend(replace(one, peers=self.ring.ranks(), relative=self.ring.has_relative_ranks) for one in owed)
         return free
 
     def _wait(self, visit: Visit, barriers: SSAValue, *, starts_free: bool) -> Operation:

@@ -306,7 +306,7 @@ class SyncFlow(Steps):
                 flow = self._apply(op, flow, pending, emit=emit)
                 if emit and self.plan is None:
                     fence = [sync.FenceOp("async_shared")] if release.crosses_proxies else []
-                    insert_before(op, *fence, sync.ArriveOp(release.barrier.result, release.peers or None))
+                    insert_before(op, *fence, sync.ArriveOp(release.barrier.result, release.peers or None, relative=release.relative))
             else:
                 flow = flow._replace(owed=flow.owed - {after})
         return flow

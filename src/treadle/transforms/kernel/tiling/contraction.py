@@ -98,8 +98,8 @@ def _place(kernel: KernelBuilder, config: ContractionConfig, counts: TileCounts,
     *outer, plane = delinearize(index, number, [*(sizes[axis] for axis in batch), index.product([m_tiles, across])])
     # Who arrives at which counter is proven where tiles are numbered by constants; the last group of rows may be smaller than the others,
     # but for groups that are clusters.
-    arrives, (rows, columns_together) = dispatch.MERGE in kernel.kernel.attributes and config.parts_together == 1, config.tiles_together
-    m_place, n_place = _raster(index, plane, (m_tiles, across), rows if arrives else config.group_m, columns_together)
+    arrives, together = dispatch.MERGE in kernel.kernel.attributes and config.parts_together == 1, config.tiles_together
+    m_place, n_place = _raster(index, plane, (m_tiles, across), together[0] if arrives else config.group_m, together)
     *blocks, n_place = delinearize(index, n_place, [*(sizes[axis] for axis in columns), n_tiles])
     for axis, place in zip([*batch, *columns], [*outer, *blocks], strict=True):
         kernel.offset[axis] = place
@@ -127,13 +127,22 @@ def _begin(kernel: KernelBuilder, config: ContractionConfig, axis: int, extent: 
 
 
 def _raster(
-    index: IndexBuilder, plane: SSAValue, counts: tuple[SSAValue, SSAValue], group: int, together: int
+    index: IndexBuilder, plane: SSAValue, counts: tuple[SSAValue, SSAValue], group: int, together: tuple[int, int]
 ) -> tuple[SSAValue, SSAValue]:
-    """The place of a tile of a plane, in which `together` neighbours along n, a cluster, follow one another."""
-    if together == 1 or group <= 1:
+    """The place of a tile of a plane, in which so many neighbours along m and n, a cluster, follow one another, those along m first.
+    `group`: rows of tiles that are walked together.
+    """
+    along_m, along_n = together
+    if along_n == 1 or group <= 1:
         return grouped_raster(index, plane, *counts, group)
-    m_place, n_place = grouped_raster(index, index.divide(plane, together), counts[0], index.divide(counts[1], together), group)
-    return m_place, index.add(index.multiply(n_place, together), index.remainder(plane, together))
+    if along_m == 1:
+        m_place, n_place = grouped_raster(index, index.divide(plane, along_n), counts[0], index.divide(counts[1], along_n), group)
+        return m_place, index.add(index.multiply(n_place, along_n), index.remainder(plane, along_n))
+    rank, clusters = index.remainder(plane, along_m * along_n), [index.divide(counts[0], along_m), index.divide(counts[1], along_n)]
+    places = grouped_raster(index, index.divide(plane, along_m * along_n), *clusters, max(1, group // along_m))
+    own = index.remainder(rank, along_m), index.divide(rank, along_m)
+    m_place, n_place = (index.add(index.multiply(*place), at) for *place, at in zip(places, together, own, strict=True))
+    return m_place, n_place
 
 
 def _has_elements(kernel: KernelBuilder, config: ContractionConfig, counts: TileCounts) -> SSAValue | None:
