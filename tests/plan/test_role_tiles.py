@@ -16,7 +16,7 @@ from treadle.plan.rasters import RASTERS, UNEVEN_RASTERS, raster
 from treadle.plan.role_clocks import role_cost
 from treadle.plan.role_forms import MAX_ACCUMULATOR_REGISTERS, MAX_PLAIN_ACCUMULATOR_REGISTERS, role_tiles
 from treadle.plan.role_search import role_tile
-from treadle.plan.role_tiles import ResultShape, RoleProblem, RoleTile, box_buffers, box_widths, mixed_tiles, shared_operand, staging_bytes
+from treadle.plan.role_tiles import ResultShape, RoleProblem, RoleTile, box_buffers, box_widths, cluster_extents, mixed_tiles, staging_bytes
 from treadle.plan.tile_config import ContractionShape
 
 SPEC = target_spec("sm_90a")
@@ -277,7 +277,26 @@ def test_sums_that_are_promoted_alone_take_two_groups() -> None:
 @pytest.mark.parametrize("cluster", [2, 4])
 def test_clusters_share_columns_where_whole_clusters_of_rows_are_walked_together(cluster: int, walked: int) -> None:
     tile = RoleTile(64, 128, 64, 4, 1, 4, cluster=cluster, group_m=walked)
-    assert shared_operand(tile, ContractionShape(1, 1024, 1024, 512)) == ("a" if walked % cluster else "b")
-    assert shared_operand(tile, ContractionShape(1, 1024, 128, 512)) == ("" if walked % cluster else "b")
-    assert shared_operand(tile, ContractionShape(1, 64, 1024, 512)) == "a"
+    assert cluster_extents(tile, ContractionShape(1, 1024, 1024, 512)) == ((1, cluster) if walked % cluster else (cluster, 1))
+    assert cluster_extents(tile, ContractionShape(1, 1024, 128, 512)) == ((1, 1) if walked % cluster else (cluster, 1))
+    assert cluster_extents(tile, ContractionShape(1, 64, 1024, 512)) == (1, cluster)
     assert all(rows % cluster for rows in UNEVEN_RASTERS)
+
+
+@pytest.mark.parametrize(
+    ("count", "along_n", "walked", "shape", "extents"),
+    [
+        (4, 2, 2, (256, 1024), (2, 2)),
+        (8, 2, 4, (256, 1024), (4, 2)),
+        (8, 4, 2, (130, 1024), (2, 4)),
+        (8, 4, 3, (256, 1024), (1, 1)),
+        (8, 2, 4, (128, 1024), (1, 1)),
+        (4, 2, 2, (256, 128), (1, 1)),
+        (4, 2, 2, (256, 384), (1, 1)),
+        (4, 2, 2, (256, 380), (2, 2)),
+    ],
+)
+def test_clusters_along_both_sides(count: int, along_n: int, walked: int, shape: tuple[int, int], extents: tuple[int, int]) -> None:
+    """Whole clusters of rows are walked together, and tiles that make clusters whole lie where the result's end cuts others."""
+    tile = RoleTile(64, 128, 64, 4, 1, 4, cluster=count, cluster_n=along_n, group_m=walked)
+    assert cluster_extents(tile, ContractionShape(1, *shape, 512)) == extents

@@ -15,7 +15,8 @@ class RoleRates(Record):
     ask; `held_clocks`: the wait for pieces that go through registers; `held_factor`: how many times as long such rows take, which are
     shifted into place; `rounded_factor`: beside that, those that are rounded on their way. `fill_clocks`: before a kernel's first step, for
     each byte of a stage of the ring. `start_clocks`: from a workgroup's end to the next one's first step, where workgroups take one tile
-    each. `together_clocks`: of a step of workgroups that fill each other's slots; `clustered_clocks`: of a kernel that has such.
+    each. `together_clocks`: of a step of workgroups that fill each other's slots, `both_clocks`: beside it for each of a cluster
+    that fetches both operands once; `clustered_clocks`: of a kernel that has such.
     `ring_clocks`: from a slot's release until what is copied into it is there, beside its rows; `held_ring_clocks`: the same where threads
     copy.
 
@@ -58,6 +59,7 @@ class RoleRates(Record):
     fill_clocks: float
     start_clocks: float
     together_clocks: float
+    both_clocks: float
     clustered_clocks: float
     ring_clocks: float
     held_ring_clocks: float

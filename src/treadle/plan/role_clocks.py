@@ -208,8 +208,13 @@ class RoleModel:
         of_a, of_b = (1 if side.piece else count for side, count in zip(self.sides, (along_n, along_m), strict=True))
         a = self.side_copies(0, tile.rows, tile.k, of_a, tile.rows, along_m)
         b = self.side_copies(1, tile.n, tile.k, of_b, columns, along_n)
-        stage = self.rates.stage_clocks + (self.rates.together_clocks if along_m * along_n > 1 else 0)
-        return joined(a, b, stage)
+        return joined(a, b, self.rates.stage_clocks + self.meeting(along_m, along_n))
+
+    def meeting(self, along_m: int, along_n: int) -> float:
+        """Clocks of a step of clusters of so many workgroups along m and n, whose slots each other fill."""
+        cluster = along_m * along_n
+        together = self.rates.together_clocks if cluster > 1 else 0
+        return together + (self.rates.both_clocks * cluster if along_m > 1 and along_n > 1 else 0)
 
     def side_copies(self, which: int, extent: int, k: int, together: int, apart: int, whole: int) -> Copies:
         """Those of a step's rows of A (0) or of B (1), see `_step_copies`."""

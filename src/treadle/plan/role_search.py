@@ -16,7 +16,17 @@ from treadle.plan.part_merges import PAIR, clustered_units
 from treadle.plan.rasters import least_fetched_by_pairs
 from treadle.plan.role_clocks import Copies, LeastModel, RoleModel, joined, least_chain, promoting_clocks
 from treadle.plan.role_forms import held_forms
-from treadle.plan.role_tiles import MANY_GROUPS, RoleProblem, RoleTile, may_cluster, most_neighbours, most_parts, tiles_of
+from treadle.plan.role_tiles import (
+    MANY_GROUPS,
+    RoleProblem,
+    RoleTile,
+    both_extents,
+    both_parts,
+    may_cluster,
+    most_neighbours,
+    most_parts,
+    tiles_of,
+)
 from treadle.plan.small_m import SLACK
 
 
@@ -27,8 +37,8 @@ def role_tile(problem: RoleProblem, spec: TargetSpec) -> RoleTile | None:
 
 class _Extent(NamedTuple):
     """Of tiles' extent along m or n: how many tiles follow one another, rows of k that they read, clocks of a step's copies of these, and
-    for each unit at work at most of those beyond the array's end. Of a cluster, how many workgroups may fetch a part of the rows each, and
-    how many neighbours may share what they copy of the other operand.
+    for each unit at work at most of those beyond the array's end. Of a cluster, how many workgroups may fetch a part of the rows each, of
+    one that fetches both operands once too, and how many neighbours may share what they copy of the other operand.
     """
 
     extent: int
@@ -37,6 +47,7 @@ class _Extent(NamedTuple):
     copies: Copies
     beyond: float
     parts: int
+    both: int
     neighbours: int
 
 
@@ -94,7 +105,7 @@ class RoleSearch(RoleModel):
 
     def __init__(self, problem: RoleProblem, spec: TargetSpec) -> None:
         super().__init__(problem, spec)
-        self.step = spec.slot_row_bytes // problem.operand_bytes
+        self.step, self.at_once = spec.slot_row_bytes // problem.operand_bytes, clustered_units(PAIR * PAIR, spec)
         self._families = _kept_families(problem.row.name, problem.operand_bytes, problem.shape.root_count, spec)
         self._known: dict[tuple[int, int, int, bool, bool], _Form] = {}
         self._models: dict[tuple[int, int, int, int, bool], tuple[float, list[LeastModel]]] = {}
@@ -281,7 +292,18 @@ class RoleSearch(RoleModel):
                 slowest = max(slowest, together + one.copies.engine / PAIR)
                 engine = min(engine, together + one.copies.engine / count)
                 cache = min(cache, one.copies.cache / count + other.copies.cache)
+        for along_m, along_n in self._both_extents(of_m, of_n):
+            together = self.rates.stage_clocks + self.meeting(along_m, along_n)
+            both = together + of_m.copies.engine / along_n + of_n.copies.engine / along_m
+            slowest, engine = max(slowest, both), min(engine, both)
+            cache = min(cache, of_m.copies.cache / along_n + of_n.copies.cache / along_m)
         return engine, cache, slowest
+
+    def _both_extents(self, of_m: _Extent, of_n: _Extent) -> tuple[tuple[int, int], ...]:
+        """Those of clusters that may fetch both operands of such tiles once: all begin at once."""
+        if of_m.tiles * of_n.tiles > self.at_once:
+            return ()
+        return both_extents(of_m.both, of_n.both, of_m.neighbours, of_n.neighbours)
 
     def _extent(self, which: int, extent: int, part: int, *, clusters: bool) -> _Extent:
         """That of tiles along m (0) or n (1), in groups of `part` rows or columns."""
@@ -291,12 +313,13 @@ class RoleSearch(RoleModel):
         key = (extent, part, clusters and size is not None)
         if (found := kept.get(key)) is None:
             tiles = shape.tiles_along_n(extent) if which else shape.tiles_along_m(extent)
-            copies, parts, neighbours = self.side_copies(which, extent, self.step, 1, extent, 1), 1, 1
+            copies, parts, both, neighbours = self.side_copies(which, extent, self.step, 1, extent, 1), 1, 1, 1
             beyond = copies.beyond
             if clusters and size is not None:
-                parts, neighbours = most_parts(which, part, self.problem, self.spec), most_neighbours(size, extent)
+                parts, both = (most(which, part, self.problem, self.spec) for most in (most_parts, both_parts))
+                neighbours = most_neighbours(size, extent)
                 beyond = max(beyond, side.tiles * 2 * PAIR * extent * extent / side.extent * self.rates.beyond_clocks)
-            found = kept[key] = _Extent(extent, tiles, extent * side.tiles, copies, beyond, parts, neighbours)
+            found = kept[key] = _Extent(extent, tiles, extent * side.tiles, copies, beyond, parts, both, neighbours)
         return found
 
     def _models_of(self, form: RoleTile) -> tuple[float, list[LeastModel]]:
@@ -321,6 +344,10 @@ class RoleSearch(RoleModel):
                     own = self.side_copies(which, one.extent, self.step, count, one.extent, 1)
                     whole = self.side_copies(1 - which, other.extent, self.step, 1, other.extent, count)
                     shared.append(joined(own, whole, rates.stage_clocks + rates.together_clocks))
+        for along_m, along_n in self._both_extents(of_m, of_n):
+            a = self.side_copies(0, of_m.extent, self.step, along_n, of_m.extent, along_m)
+            b = self.side_copies(1, of_n.extent, self.step, along_m, of_n.extent, along_n)
+            shared.append(joined(a, b, rates.stage_clocks + self.meeting(along_m, along_n)))
         if shared:
             least, most = Copies(*map(min, *shared, shared[0])), Copies(*map(max, *shared, shared[0]))
             models.append(LeastModel(self, form, least, most, clusters=True))

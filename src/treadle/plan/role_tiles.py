@@ -237,6 +237,8 @@ def tiles_of(form: RoleTile, problem: RoleProblem, spec: TargetSpec) -> tuple[Ro
     return (tile, *clusters, *(each for each in narrower if mixed_tiles(each, problem, spec) is not None))
 
 
+BOTH_EXTENTS = ((PAIR, PAIR), (2 * PAIR, PAIR), (PAIR, 2 * PAIR))
+"""Workgroups along m and n of clusters that fetch both operands once."""
 SWIZZLED_ROWS = 8
 """Rows of a swizzle's period."""
 
@@ -269,6 +271,22 @@ def most_parts(which: int, extent: int, problem: RoleProblem, spec: TargetSpec) 
     return next((count for count in (2 * PAIR, PAIR) if _has_parts(extent, along_k, count, span)), 1)
 
 
+def both_parts(which: int, extent: int, problem: RoleProblem, spec: TargetSpec) -> int:
+    """The same where clusters fetch both operands once: rows of one of them begin inside requests."""
+    if problem.piece_bytes[which]:
+        return 1
+    along_k, span = problem.operands[which].along_k, spec.slot_row_bytes // problem.operand_bytes
+    return next((count for count in (2 * PAIR, PAIR) if _has_parts(extent, along_k, count, span)), 1)
+
+
+def both_extents(of_a: int, of_b: int, neighbours_m: int, neighbours_n: int) -> tuple[tuple[int, int], ...]:
+    """Workgroups along m and n of clusters that fetch both operands once, of which so many at most fetch a part of A's and of B's tile."""
+    if of_a == 1 or of_b == 1 or neighbours_m == 1 or neighbours_n == 1:
+        return ()
+    along_m, along_n = min(of_b, neighbours_m), min(of_a, neighbours_n)
+    return tuple((m, n) for m, n in BOTH_EXTENTS if m <= along_m and n <= along_n)
+
+
 def most_neighbours(size: int, extent: int) -> int:
     """How many neighbours along a side can always be clusters that share what they read of the other operand (see `cluster_extents`)."""
     count = -(-size // extent)
@@ -276,13 +294,13 @@ def most_neighbours(size: int, extent: int) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _clustered(tile: RoleTile, count: int, group_m: int) -> RoleTile:
-    return replace(tile, cluster=count, group_m=group_m, deferred_store=False)
+def _clustered(tile: RoleTile, count: int, group_m: int, along_n: int = 0) -> RoleTile:
+    return replace(tile, cluster=count, cluster_n=along_n, group_m=group_m, deferred_store=False)
 
 
 def in_clusters(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
-    """The tile for clusters that fetch an operand once of which rows begin inside requests of the cache: others gain nothing. Of more than
-    two workgroups only where all clusters begin at once.
+    """The tile for clusters that fetch an operand once of which rows begin inside requests of the cache: others gain nothing. With it the
+    other operand too, where that one has parts. Of more than two workgroups only where all clusters begin at once.
     """
     m, n = problem.shape.m, problem.shape.n
     if not may_cluster(problem) or m is None or n is None:
@@ -298,6 +316,13 @@ def in_clusters(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> tuple
             each = _clustered(tile, count, walked)
             if count == PAIR or tile_count(each, problem.shape) <= clustered_units(count, spec):
                 found.append(each)
+    if problem.shape.tiles(tile.rows, tile.n) > clustered_units(PAIR * PAIR, spec):
+        return tuple(found)
+    parts = (both_parts(which, extent, problem, spec) for which, extent in enumerate((tile.m, tile.n)))
+    for along_m, along_n in both_extents(*parts, most_neighbours(m, tile.rows), most_neighbours(n, tile.n)):
+        each = _clustered(tile, along_m * along_n, -(-tile.group_m // along_m) * along_m, along_n)
+        if tile_count(each, problem.shape) <= clustered_units(each.cluster, spec):
+            found.append(each)
     return tuple(found)
 
 
