@@ -17,6 +17,7 @@ from treadle.errors import InternalError
 from treadle.ir.core import ImplicitBuilder
 from treadle.ir.misuse import Misuse
 from treadle.layout.shared_layout import SharedLayout, row_major, swizzled
+from treadle.layout.slicing import slice_layout
 from treadle.layout.tile_layout import TileLayout
 from treadle.machine import target_spec
 from treadle.targets.interface import CompiledKernel, TensorMapParam
@@ -353,6 +354,19 @@ def test_stmatrix_puts_every_element_where_the_buffer_has_it(
     plan = stmatrix_plan(layout, shared, (0, 0))
     assert plan is not None and plan.is_transposed == (order == (0, 1))
     check_elements(layout, shared, plan)
+
+
+@pytest.mark.parametrize("columns", [40, 88, 120, 168, 176, 248])
+def test_stmatrix_stores_as_many_matrices_as_the_columns_of_a_box_have(columns: int) -> None:
+    whole = accumulator((64, columns))
+    for width, count in ((64, 4), (32, 4), (16, 4), (8, 2)):
+        if width > columns or columns % width % 8:
+            continue
+        layout = slice_layout(whole, (64, width))
+        shared = swizzled((64, width), (1, 0), 2, 2 * width) if width > 8 else row_major((64, width), (1, 0))
+        plan = stmatrix_plan(layout, shared, (0, 0))
+        assert plan is not None and plan.count == count
+        check_elements(layout, shared, plan)
 
 
 def test_stmatrix_is_refused_where_rows_are_not_sixteen_bytes() -> None:

@@ -78,6 +78,20 @@ def test_late_boxes_of_several_widths(columns: int) -> None:
     check(kernel, 200, 136, 128)
 
 
+@pytest.mark.parametrize("columns", [40, 88, 120, 168])
+@pytest.mark.parametrize("name", ["together", "late", "turns", "tall", "three"])
+def test_widths_that_are_odd_multiples_of_8(name: str, columns: int) -> None:
+    """Results leave in boxes, the last of 16 bytes. The last tile along n is ragged."""
+    m, n, k = 200, 2 * columns - 16, 136
+    rows, turns, groups = 128 if name == "tall" else 64, 2 if name == "turns" else 1, 3 if name == "three" else 1 if name == "tall" else 2
+    options = CompileOptions(tile=(rows, columns, 64), warps=(4, 1), consumer_warpgroups=3 - turns if turns > 1 else groups, num_stages=2)
+    kernel = kernel_of(m, n, k, replace(options, ping_pong=turns), deferred_store=name == "late")
+    assert not any(isinstance(op, tile.StoreOp) for op in kernel.walk())
+    widths = {tile.memref_type(op.source).get_shape()[-1] for op in kernel.walk() if isinstance(op, tile.CopyOutOp)}
+    assert sum(widths) % 16 == 8 and min(widths) == 8
+    check(kernel, m, n, k)
+
+
 @pytest.mark.parametrize(("columns", "steps"), [(96, 4), (160, 4), (160, 1), (256, 4), (256, 2)])
 def test_deferred_stores_run_under_matrix_instructions(columns: int, steps: int) -> None:
     """The boxes of the tile before stand between a step's instructions and the wait for them, each in one step alone."""
