@@ -337,7 +337,7 @@ def _element_clocks(result: ResultShape, tile: RoleTile, spec: TargetSpec) -> fl
     """Clocks of an element of a result on its way out."""
     rates = spec.rates.roles
     if result.in_bulk:
-        return rates.epilogue_clocks + cut_row_clocks(result, spec)
+        return rates.epilogue_clocks + cut_row_clocks(result, spec, tile.n & -tile.n)
     return rates.epilogue_clocks + rates.stored_clocks + stored_cut_clocks(result, tile.m if result.along_m else tile.n & -tile.n, spec)
 
 

@@ -1,7 +1,8 @@
 """The tile of a role kernel that is modelled to take the fewest clocks, with few of them modelled. No IR.
 
-Tiles of one form (`held_forms`) differ in rings, orders and clusters. What a form's tiles take at least is told twice: by a few products,
-and by the model of a tile that takes the least of everything (`LeastModel`), which is hardly less than what the best of them takes.
+Tiles of one form (`role_forms.py`) differ in rings, orders and clusters. What a form's tiles take at least is told twice: by a few
+products, and by the model of a tile that takes the least of everything (`LeastModel`), which is hardly less than what the best of them
+takes.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from treadle.plan.mixed_widths import MOST_NARROWER
 from treadle.plan.part_merges import PAIR, clustered_units
 from treadle.plan.rasters import least_fetched_by_pairs
 from treadle.plan.role_clocks import Copies, LeastModel, RoleModel, joined, least_chain, promoting_clocks
-from treadle.plan.role_forms import held_forms
+from treadle.plan.role_forms import WIDTH_STEP, alike_forms, close_widths
 from treadle.plan.role_tiles import MANY_GROUPS, RoleProblem, RoleTile, may_cluster, most_neighbours, most_parts, tiles_of
 from treadle.plan.small_m import SLACK
 
@@ -231,7 +232,7 @@ class RoleSearch(RoleModel):
 
     def _found_families(self) -> list[_Family]:
         found: dict[tuple[int, int, bool], _Family] = {}
-        for form in held_forms(self.problem, self.spec):
+        for form in alike_forms(self.problem, self.spec):
             m, groups, in_turns = kind = (form.m, form.consumer_warpgroups, form.ping_pong > 1)
             may_defer = not in_turns and m <= self.problem.row.m and 1 < groups < MANY_GROUPS
             family = found.setdefault(kind, _Family(m, groups, in_turns, may_defer, []))
@@ -244,10 +245,12 @@ class RoleSearch(RoleModel):
         rates, problem, units, (m, groups, in_turns, may_defer, columns) = self.rates, self.problem, self.units, family
         of_m, fill = self._extent(0, m * groups, m, clusters=clusters), self.step * problem.operand_bytes * rates.fill_clocks
         own, overhead, each = rates.own_share, rates.tile_overhead, self.heavy / groups + self.reading
-        promoting = promoting_clocks(columns[0].tile, self)
+        promoting, close = promoting_clocks(columns[0].tile, self), close_widths(problem, self.spec)
         may_defer = may_defer and problem.may_be_deferred and not problem.promoted
         narrower = 1 - 1 / MOST_NARROWER if may_defer else 1.0
         for tile, n, elements, matrix, chain in columns:
+            if n % WIDTH_STEP and n not in close:
+                continue
             if (form := known.get((m, groups, n, in_turns, clusters))) is not None:
                 yield form
                 continue
