@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from treadle.machine import target_spec
 from treadle.plan.result_stores import cut_row_clocks, stored_cut_clocks
-from treadle.plan.role_clocks import role_cost
+from treadle.plan.role_clocks import RoleModel, role_cost
 from treadle.plan.role_forms import alike_forms, close_widths, held_forms
 from treadle.plan.role_search import role_tile
 from treadle.plan.role_tiles import ResultShape, RoleProblem, RoleTile
@@ -68,6 +68,13 @@ def test_closer_tiles_take_less_time(exchanged: bool) -> None:
     assert closer < wider
     tile = role_tile(asked, SPEC)
     assert tile is not None and tile.n % 16 == 8
+
+
+@pytest.mark.parametrize("n", [56, 88, 120, 168, 248])
+def test_matrix_instructions_go_by_steps_of_16_columns_or_nearly(n: int) -> None:
+    model = RoleModel(problem(8192, n, 4096), SPEC)
+    narrower, clocks, wider = (model.matrix(RoleTile(64, width, 64, 4, 2, 4)) for width in (n - 8, n, n + 8))
+    assert narrower < (narrower + wider) / 2 < clocks < wider
 
 
 @given(pitch=st.sampled_from([16, 32, 64, 128]), apart=st.integers(1, 32).map(lambda count: 8 * count), size=st.sampled_from([2, 4]))

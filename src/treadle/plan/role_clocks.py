@@ -302,7 +302,7 @@ class LeastModel(_TileModel):
 def _matrix_clocks(tile: RoleTile, problem: RoleProblem, spec: TargetSpec, *, is_tall: bool) -> float:
     """Clocks of a step's matrix instructions: narrow ones read A from shared memory for few products."""
     row, size = problem.row, problem.operand_bytes
-    products = row.m * tile.n * row.k / spec.macs_per_clock(row)
+    products = row.m * timed_columns(tile.n, spec.rates.roles) * row.k / spec.macs_per_clock(row)
     reading = (row.m + tile.n) * row.k * size / (spec.banks.count * spec.banks.bytes)
     factor = spec.rates.roles.tall_factor if is_tall else 1
     return factor * (tile.rows // row.m) * problem.shape.root_count * (tile.k // row.k) * limited(products, reading, NEAR)

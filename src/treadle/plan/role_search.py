@@ -12,7 +12,7 @@ from math import inf
 from typing import NamedTuple
 
 from treadle.machine.spec import TargetSpec
-from treadle.plan.mixed_widths import MOST_NARROWER
+from treadle.plan.mixed_widths import least_part
 from treadle.plan.part_merges import PAIR, clustered_units
 from treadle.plan.rasters import least_fetched_by_pairs
 from treadle.plan.role_clocks import Copies, LeastModel, RoleModel, joined, least_chain, promoting_clocks
@@ -221,7 +221,7 @@ class RoleSearch(RoleModel):
         first += self.merging(form) if problem.parts > 1 else 0
         for model in models:
             is_narrower = model.may_defer and full and problem.shape.batch == 1
-            part = 1 - 1 / MOST_NARROWER if is_narrower else 1.0
+            part = least_part(form.n, self.rates) if is_narrower else 1.0
             found = model.more + model.last(steps, tiles - full * units, part)
             if full and problem.takes_turns:
                 found += full * model.turn(steps, units, part)
@@ -247,7 +247,6 @@ class RoleSearch(RoleModel):
         own, overhead, each = rates.own_share, rates.tile_overhead, self.heavy / groups + self.reading
         promoting, close = promoting_clocks(columns[0].tile, self), close_widths(problem, self.spec)
         may_defer = may_defer and problem.may_be_deferred and not problem.promoted
-        narrower = 1 - 1 / MOST_NARROWER if may_defer else 1.0
         for tile, n, elements, matrix, chain in columns:
             if n % WIDTH_STEP and n not in close:
                 continue
@@ -272,6 +271,7 @@ class RoleSearch(RoleModel):
             around = fill * (read_m + read_n) + ends
             copies = engine if engine > threads else threads
             tiles = of_m.tiles * of_n.tiles
+            narrower = least_part(n, rates) if may_defer else 1.0
             form = _Form(tile, in_turns, tiles, around, ends, between, chain + promoting, power, narrower, copies, cache)
             known[m, groups, n, in_turns, clusters] = form
             yield form
