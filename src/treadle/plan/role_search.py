@@ -42,13 +42,16 @@ class _Extent(NamedTuple):
 
 
 class _Column(NamedTuple):
-    """A form of tiles of such rows, its columns, elements, clocks of a step's matrix instructions, and of its consumers at least."""
+    """A form of tiles of such rows, its columns, elements, clocks of a step's matrix instructions, and of its consumers at least; what
+    narrower tiles beside it take of its time at least.
+    """
 
     tile: RoleTile
     n: int
     elements: int
     matrix: float
     chain: float
+    least_part: float
 
 
 class _Family(NamedTuple):
@@ -97,6 +100,7 @@ class RoleSearch(RoleModel):
         super().__init__(problem, spec)
         self.step = spec.slot_row_bytes // problem.operand_bytes
         self._families = _kept_families(problem.row.name, problem.operand_bytes, problem.shape.root_count, spec)
+        self._close = close_widths(problem, spec)
         self._known: dict[tuple[int, int, int, bool, bool], _Form] = {}
         self._models: dict[tuple[int, int, int, int, bool], tuple[float, list[LeastModel]]] = {}
         self._key: tuple[bool, bool, bool, bool, int] | None = None
@@ -237,7 +241,8 @@ class RoleSearch(RoleModel):
             may_defer = not in_turns and m <= self.problem.row.m and 1 < groups < MANY_GROUPS
             family = found.setdefault(kind, _Family(m, groups, in_turns, may_defer, []))
             matrix = self.matrix(form)
-            family.columns.append(_Column(form, form.n, form.rows * form.n, matrix, least_chain(form, matrix, self.rates)))
+            chain, part = least_chain(form, matrix, self.rates), least_part(form.n, self.rates)
+            family.columns.append(_Column(form, form.n, form.rows * form.n, matrix, chain, part))
         return list(found.values())
 
     def _forms(self, family: _Family, known: dict[tuple[int, int, int, bool, bool], _Form], *, clusters: bool) -> Iterator[_Form]:
@@ -245,10 +250,10 @@ class RoleSearch(RoleModel):
         rates, problem, units, (m, groups, in_turns, may_defer, columns) = self.rates, self.problem, self.units, family
         of_m, fill = self._extent(0, m * groups, m, clusters=clusters), self.step * problem.operand_bytes * rates.fill_clocks
         own, overhead, each = rates.own_share, rates.tile_overhead, self.heavy / groups + self.reading
-        promoting, close = promoting_clocks(columns[0].tile, self), close_widths(problem, self.spec)
+        promoting = promoting_clocks(columns[0].tile, self)
         may_defer = may_defer and problem.may_be_deferred and not problem.promoted
-        for tile, n, elements, matrix, chain in columns:
-            if n % WIDTH_STEP and n not in close:
+        for tile, n, elements, matrix, chain, part in columns:
+            if n % WIDTH_STEP and n not in self._close:
                 continue
             if (form := known.get((m, groups, n, in_turns, clusters))) is not None:
                 yield form
@@ -271,7 +276,7 @@ class RoleSearch(RoleModel):
             around = fill * (read_m + read_n) + ends
             copies = engine if engine > threads else threads
             tiles = of_m.tiles * of_n.tiles
-            narrower = least_part(n, rates) if may_defer else 1.0
+            narrower = part if may_defer else 1.0
             form = _Form(tile, in_turns, tiles, around, ends, between, chain + promoting, power, narrower, copies, cache)
             known[m, groups, n, in_turns, clusters] = form
             yield form
