@@ -46,7 +46,12 @@ def test_parts_of_sums(form: Form, width: int, merge: str) -> None:
     work = workload(*((136, 2 * width - 8) if form == "roles" else (2 * width - 8, 136)), 328)
     at = "{indexing_maps = [affine_map<(m, n, k)"
     asked = f'{{treadle.split_reduction = #dispatch.split<r0 = "3" step 64, merge = {merge}>, {at[1:]}'
-    work = replace(work, write=lambda rows, columns, write=work.write: write(rows, columns).replace(at, asked, 1))
+    whole = work.write
+
+    def write(rows: int, columns: int) -> str:
+        return whole(rows, columns).replace(at, asked, 1)
+
+    work = replace(work, write=write)
     options = CompileOptions(form=form, tile=(64, width, 64), warps=(4, 1), num_stages=3, consumer_warpgroups=2)
     module, said = lowered(work.text, "sm_90a", options)
     assert f"tile 64x{width}x64" in said
