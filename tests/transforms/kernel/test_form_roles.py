@@ -5,7 +5,7 @@ from dataclasses import replace
 import ml_dtypes
 import numpy as np
 import pytest
-from transforms.role_kernels import kernel_of, mixed_kernel
+from transforms.role_kernels import DEFERRED, kernel_of, mixed_kernel
 
 from treadle.dialects import pipe, sync, tile
 from treadle.dialects.agents import roles_of
@@ -208,6 +208,16 @@ def test_tiles_of_two_widths(m: int, n: int, k: int, narrow: int, workgroups: in
     kernel = mixed_kernel(m, n, k, narrow, workgroups)
     contracts = [op for op in kernel.walk() if isinstance(op, tile.ContractOp)]
     assert {op.defined_columns() for op in contracts} == {128, narrow}
+    check(kernel, m, n, k)
+
+
+@pytest.mark.parametrize(("wide", "narrow"), [(104, 96), (104, 88), (168, 152), (184, 168), (72, 64)])
+def test_tiles_of_two_widths_one_of_which_is_an_odd_multiple_of_8(wide: int, narrow: int) -> None:
+    """Of the boxes that are moved back to end with a narrow tile the last has 16 bytes."""
+    m, n, k = 330, wide + narrow, 72
+    kernel = mixed_kernel(m, n, k, narrow, 4, replace(DEFERRED, tile=(64, wide, 64)))
+    assert {op.defined_columns() for op in kernel.walk() if isinstance(op, tile.ContractOp)} == {wide, narrow}
+    assert min(tile.memref_type(op.source).get_shape()[-1] for op in kernel.walk() if isinstance(op, tile.CopyOutOp)) == 8
     check(kernel, m, n, k)
 
 
