@@ -50,10 +50,11 @@ def has_turns(form: RoleTile, problem: RoleProblem, spec: TargetSpec) -> bool:
 
 def close_widths(problem: RoleProblem, spec: TargetSpec) -> frozenset[int]:
     """Odd multiples of 8 that are worth a look as widths of tiles: the narrowest that cover the extent along n in so many tiles, where a
-    multiple of 16 has to be wider. None where rows of results would be no whole pieces of copies, or the extent is not known.
+    multiple of 16 has to be wider. None where rows of results would be no whole pieces of copies, the extent is not known, or threads copy
+    the columns, which they do 16 at a time: half of that takes pieces of half the width.
     """
     shape, rules = problem.shape, spec.bulk_tensor
-    if shape.n is None or problem.row.n_step > FINE_STEP or problem.n_step > FINE_STEP or rules is None:
+    if shape.n is None or problem.piece_bytes[1] or problem.row.n_step > FINE_STEP or problem.n_step > FINE_STEP or rules is None:
         return frozenset()
     if any(result.in_bulk and FINE_STEP * result.element_bytes % rules.base_align_bytes for result in problem.results):
         return frozenset()
