@@ -48,8 +48,8 @@ def test_widths_of_some_results(n: int, widths: set[int]) -> None:
 
 
 def test_other_widths_are_not_offered() -> None:
-    """Where an operand is read in whole rows of a swizzle, the runtime alone knows the extent, threads copy 16 columns at a time, or results
-    would be no whole pieces.
+    """Where an operand is read in whole rows of a swizzle, the runtime alone knows the extent, threads copy 16 columns at a time, or
+    results would be no whole pieces.
     """
     asked = problem(8192, 232, 4096)
     assert not close_widths(replace(asked, piece_bytes=(0, 2)), SPEC)
