@@ -27,6 +27,8 @@ IN_TURNS = r'names = \["producer", "consumer0", "consumer1"\]'
 SPLIT_ROLES = r'names = \["producer", "splitter", "consumer"\]'
 DEFERRED = r"scf\.if .*\{\n(\s+(?!scf|\}).*\n)*?\s+tile\.copy_out"
 """A box that is stored in one of a loop's first steps."""
+NARROW_BOX = r"tile\.copy_out .* memref<64x8xbf16"
+"""The last box of a row, of 16 bytes."""
 BY_DESCRIPTOR, SHIFTED = r'path "bulk_tensor"', r"tile\.load .* shifted "
 IN_FLIGHT = r'sync\.wait "wgmma" pending 1 '
 SHARED_FETCH = "multicast array<i64: 0, 1>"
@@ -92,6 +94,16 @@ CASES: dict[str, Case] = {
         replace(ROLES, cluster=2, deferred_store=True),
         (SHARED_FETCH, "cluster_barrier", DEFERRED),
     ),
+    "narrow-boxes": Case(_matmul(2040, 328, 136), replace(ROLES, tile=(64, 168, 64)), (ROLE, NARROW_BOX), (r"tile\.store ",)),
+    "narrow-boxes-deferred": Case(
+        _matmul(9000, 504, 136), replace(ROLES, tile=(64, 88, 64), deferred_store=True), (ROLE, NARROW_BOX, DEFERRED), (r"tile\.store ",)
+    ),
+    "narrow-boxes-beside": Case(
+        families.beside("case", "case", "linear_residual", 2040, 328, 136, "bf16"),
+        replace(ROLES, tile=(64, 168, 64)),
+        (ROLE, NARROW_BOX, r"tile\.copy .* memref<64x8xbf16"),
+    ),
+    "exchanged-168": Case(_matmul(328, 2040, 136), replace(ROLES, tile=(64, 168, 64), form="exchanged"), (ROLE, r"tile\.store ")),
     "plain": Case(_matmul(300, 520, 200), replace(PLAIN, roles=False), (BF16, "bulk_tensor"), (r"pipe\.roles", PIPELINED)),
     "pipelined": Case(
         _matmul(300, 520, 456), replace(PLAIN, roles=False, pipeline_stages=3), (BF16, "bulk_tensor", PIPELINED), (r"pipe\.roles",)

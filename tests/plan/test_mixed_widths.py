@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.machine import target_spec
-from treadle.plan.mixed_widths import MixedWidths, mixed_widths, narrow_widths, timed_columns
+from treadle.plan.mixed_widths import MixedWidths, least_part, mixed_widths, narrow_widths, timed_columns
 
 RATES = target_spec("sm_90a").rates.roles
 
@@ -93,3 +93,9 @@ def test_blocks_as_numbers_and_back() -> None:
     mixed = mixed_widths(16, 28672, 256, 240, 132, RATES)
     assert mixed is not None
     assert MixedWidths.of(mixed.numbers()) == mixed
+
+
+@pytest.mark.parametrize("wide", range(32, 257, 8))
+def test_tiles_beside_others_take_no_less_than_their_part(wide: int) -> None:
+    parts = [timed_columns(narrow, RATES) / timed_columns(wide, RATES) for narrow in narrow_widths(wide, 8)]
+    assert all(1 > part >= least_part(wide, RATES) - 1e-12 for part in parts)

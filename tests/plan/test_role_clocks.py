@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from treadle.machine import target_spec
@@ -131,6 +131,9 @@ def test_rows_beyond_an_end_are_copied_in_turn() -> None:
 
 
 @given(m=SIZES, n=SIZES, k=SIZES, cut=st.tuples(st.booleans(), st.booleans()), pieces=st.booleans())
+@example(m=20_000, n=200 * 5, k=8192, cut=(False, False), pieces=False)
+@example(m=20_000, n=216 * 3, k=8192, cut=(False, False), pieces=False)
+@example(m=20_000, n=72 * 3, k=8192, cut=(False, False), pieces=False)
 @settings(max_examples=30)
 def test_tiles_take_no_less_than_their_form_at_least(m: int, n: int, k: int, cut: tuple[bool, bool], pieces: bool) -> None:
     """What is left out of a search by that is never the best."""

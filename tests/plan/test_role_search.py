@@ -17,7 +17,7 @@ from treadle.ir.text import parse_module
 from treadle.machine import target_spec
 from treadle.pipelines import tensor_passes, tile_passes
 from treadle.plan.role_clocks import RoleModel
-from treadle.plan.role_forms import held_forms
+from treadle.plan.role_forms import alike_forms, held_forms
 from treadle.plan.role_search import RoleSearch
 from treadle.plan.role_tiles import OperandRows, ResultShape, RoleProblem, RoleTile, tiles_of
 from treadle.plan.small_m import SLACK
@@ -149,6 +149,6 @@ def test_forms_have_the_deepest_ring_until_they_are_tiles() -> None:
     """Forms are kept for all problems alike, what does not fit them is left out behind."""
     asked = RoleProblem(SPEC.instruction("wgmma_m64k16_f32_bf16_bf16"), ContractionShape(1, 4096, 4096, 4096), 2, (ResultShape(2, True),))
     again = replace(asked, shape=ContractionShape(3, 8000, 64, 100))
-    assert held_forms(asked, SPEC) is held_forms(again, SPEC)
-    assert held_forms(asked, SPEC) is not held_forms(replace(asked, parts=2), SPEC)
+    assert alike_forms(asked, SPEC) is alike_forms(again, SPEC)
+    assert alike_forms(asked, SPEC) is not alike_forms(replace(asked, parts=2), SPEC)
     assert all(tile.num_stages <= form.num_stages for form in held_forms(asked, SPEC) for tile in tiles_of(form, asked, SPEC))

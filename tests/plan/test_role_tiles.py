@@ -22,7 +22,7 @@ from treadle.plan.tile_config import ContractionShape
 SPEC = target_spec("sm_90a")
 ROW = SPEC.instruction("wgmma_m64k16_f32_bf16_bf16")
 SIZES = st.one_of(st.none(), st.integers(1, 100_000))
-SWIZZLES = (128, 64, 32)
+BOX_ROWS = (128, 64, 32, 16)
 HALVES = ResultShape(2, True)
 
 
@@ -40,7 +40,7 @@ def test_role_tiles_fit_shared_memory_and_registers(
     tile = chosen(m, n, k, ResultShape(result_bytes, in_bulk), n_step)
     assert tile.num_stages >= 2 and tile.n % n_step == 0
     ring = tile.num_stages * (tile.rows + tile.n) * tile.k * 2
-    staging = staging_bytes([ResultShape(result_bytes, in_bulk)], tile.m, tile.n, SWIZZLES)
+    staging = staging_bytes([ResultShape(result_bytes, in_bulk)], tile.m, tile.n, BOX_ROWS)
     assert ring + tile.consumer_warpgroups * tile.ping_pong * staging <= SPEC.shared_bytes_per_workgroup
     assert tile.m * tile.n // (tile.warps * SPEC.subgroup_size) <= (
         MAX_PLAIN_ACCUMULATOR_REGISTERS if tile.ping_pong > 1 or tile.m > ROW.m else MAX_ACCUMULATOR_REGISTERS
@@ -48,13 +48,22 @@ def test_role_tiles_fit_shared_memory_and_registers(
 
 
 @pytest.mark.parametrize(
-    ("columns", "size", "widths"), [(256, 2, (64,) * 4), (208, 2, (64, 64, 64, 16)), (96, 1, (64, 32)), (40, 4, (32, 8))]
+    ("columns", "size", "widths"),
+    [
+        (256, 2, (64,) * 4),
+        (208, 2, (64, 64, 64, 16)),
+        (96, 1, (64, 32)),
+        (40, 4, (32, 8)),
+        (168, 2, (64, 64, 32, 8)),
+        (8, 2, (8,)),
+        (176, 1, (128, 32, 16)),
+    ],
 )
 def test_boxes_fill_rows_widest_first(columns: int, size: int, widths: tuple[int, ...]) -> None:
-    found = box_widths(columns, size, SWIZZLES)
+    found = box_widths(columns, size, BOX_ROWS)
     assert found is not None and sum(found) == columns and list(found) == sorted(found, reverse=True)
     assert found == widths
-    assert box_widths(columns + 1, size, SWIZZLES) is None
+    assert box_widths(columns + 1, size, BOX_ROWS) is None
 
 
 def test_large_products_take_large_tiles_and_small_ones_fill_the_machine() -> None:
@@ -177,7 +186,7 @@ def test_boxes_of_wide_tiles_cover_narrow_ones(m: int, n: int, k: int, size: int
     for tile in role_tiles(one, SPEC):
         if not tile.tail_tile_n:
             continue
-        widths = box_widths(tile.n, size, SWIZZLES)
+        widths = box_widths(tile.n, size, BOX_ROWS)
         assert widths is not None
         starts = [min(sum(widths[:at]), tile.tail_tile_n - width) for at, width in enumerate(widths)]
         assert min(starts) == 0, (tile, widths)
@@ -198,7 +207,7 @@ def test_what_an_epilogue_reads_has_room(m: int | None, n: int | None, k: int | 
     one = RoleProblem(ROW, ContractionShape(1, m, n, k), 2, results, may_be_deferred=True)
     for tile in role_tiles(one, SPEC):
         sets = tile.consumer_warpgroups * tile.ping_pong
-        widths = box_widths(tile.n, written, SWIZZLES)
+        widths = box_widths(tile.n, written, BOX_ROWS)
         if widths is None:  # whole tiles, on their way through shared memory
             continue
         kinds = {(size, width): sizes.count(size) * widths.count(width) for size in sizes for width in widths}

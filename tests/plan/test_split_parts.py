@@ -196,11 +196,11 @@ def test_parts_of_rows_that_begin_inside_requests_are_in_clusters(m: int, n: int
     part = replace(problem.shape, batch=5, k=-(-k // 64 // 5) * 64)
     assert not are_alike(problem, part)
     models = role_costs(problem, spec).of(part, alike=False)
-    for model in (*models, *(model.of(replace(model.problem, parts=5)) for model in models)):
-        costs = model.costs()
-        alone = min(clocks for tile, clocks in costs.items() if tile.cluster == 1)
-        best = model.best(lambda tile: tile.ping_pong == 1)
-        assert best is not None and best.cluster > 1 and model.cost(best) == min(costs.values()) < alone
+    for of_merge in (models, [model.of(replace(model.problem, parts=5)) for model in models]):
+        costs = [model.costs() for model in of_merge]
+        alone = min(clocks for each in costs for tile, clocks in each.items() if tile.cluster == 1)
+        best = min((model.cost(tile), tile.cluster) for model in of_merge if (tile := model.best(lambda tile: tile.ping_pong == 1)))
+        assert best[1] > 1 and best[0] == min(clocks for each in costs for clocks in each.values()) < alone
     for model in models:
         for changed in ({"in_turn": True}, {"in_cluster": True}):
             others = model.of(replace(model.problem, parts=4, **changed))

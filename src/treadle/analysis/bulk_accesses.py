@@ -14,7 +14,7 @@ from treadle.layout.slicing import slice_refusal
 from treadle.machine import TargetSpec
 from treadle.plan.access import contiguous_dim
 from treadle.plan.role_tiles import box_widths
-from treadle.plan.staging import bulk_refusal, descriptor_layout, fits_swizzle
+from treadle.plan.staging import box_layout, bulk_refusal
 
 BoxType = builtin.TensorType[Attribute]
 
@@ -96,7 +96,7 @@ def box_types(store: tile.StoreOp, spec: TargetSpec) -> tuple[BoxType, ...] | st
     if spec.bulk_tensor is None or layout is None:
         raise InternalError("store-in-bulk after assign-layouts only")
     rows, columns = kind.get_shape()
-    widths = box_widths(columns, element_bytes(kind.element_type), spec.bulk_tensor.swizzle_bytes)
+    widths = box_widths(columns, element_bytes(kind.element_type), spec.bulk_tensor.box_bytes)
     if widths is None:
         return f"{columns} columns are no whole number of the narrowest boxes"
     refusals = (slice_refusal(layout, (rows, width)) for width in widths)
@@ -120,6 +120,5 @@ def load_layout(load: tile.LoadOp, spec: TargetSpec) -> SharedLayout | str:
     reason = bulk_refusal(facts, None if along is None else dims[along], spec.bulk_tensor)
     if reason is not None or along is None:
         return reason or "no dimension of the tile has unit stride"
-    if not fits_swizzle(shape[along], size, spec.bulk_tensor.swizzle_bytes):
-        return f"rows of {shape[along] * size} bytes fill no swizzle"
-    return descriptor_layout(shape, (along, 1 - along), size, spec.bulk_tensor.swizzle_bytes)
+    layout = box_layout(shape, (along, 1 - along), size, spec.bulk_tensor)
+    return layout or f"rows of {shape[along] * size} bytes are no whole pieces of {spec.bulk_tensor.base_align_bytes}"

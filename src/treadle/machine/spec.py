@@ -88,6 +88,13 @@ class BulkTensorCopy:
     walk_corner_bits: tuple[int, ...] = ()
     walk_offset_bits: tuple[int, ...] = ()
 
+    @property
+    def box_bytes(self) -> tuple[int, ...]:
+        """Rows of boxes that threads fill or read without waiting for banks, the widest first: those of swizzles, and without one the
+        least that a copy moves, eight of which are one after another.
+        """
+        return (*self.swizzle_bytes, self.base_align_bytes)
+
 
 @dataclass(frozen=True, slots=True)
 class RegisterMoves:

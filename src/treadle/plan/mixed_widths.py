@@ -21,6 +21,11 @@ def timed_columns(width: int, rates: RoleRates) -> float:
     return width + missing * (1 - rates.step_saved)
 
 
+def least_part(wide: int, rates: RoleRates) -> float:
+    """Of the time of a tile of `wide` columns, what any takes at least that is beside it."""
+    return (1 - 1 / MOST_NARROWER) * wide / timed_columns(wide, rates)
+
+
 @dataclass(frozen=True, slots=True)
 class TileBlock:
     """`rows` x `count` tiles of `width` columns, the first at row of tiles `row` and at column `column`."""

@@ -130,7 +130,6 @@ class RoleModel:
         written = [result for result in problem.results if not (result.is_read and result.in_bulk)] or [ResultShape(0, True)]
         self.written = written
         self.threads_store = any(not result.in_bulk and not result.is_read for result in written)
-        self.cut_stores = sum([cut_row_clocks(result, spec) for result in written if result.in_bulk])
         self.heavy = problem.heavy * 2 * max(1, len(written))
         self.reading = rates.read_share * len(brought) * rates.epilogue_clocks
         self.brought = sum(result.element_bytes for result in brought) / spec.line_bytes * rates.cache_row_clocks
@@ -138,6 +137,7 @@ class RoleModel:
         self.kept = [_kept(side, problem.operand_bytes, rounds, spec) for side in self.sides]
         self._matrix = _kept_matrix(problem.row.name, problem.operand_bytes, shape.root_count, spec)
         self._leaving: dict[tuple[int, int], float] = {}
+        self._cut: dict[int, float] = {}
         self._costs: dict[RoleTile, float] = {}
 
     @property
@@ -206,6 +206,13 @@ class RoleModel:
             found = self._leaving[key] = sum([_element_clocks(result, tile, self.spec) for result in self.written])
         return found
 
+    def cut_stores(self, tile: RoleTile) -> float:
+        """Clocks of the cache for an element of results that descriptor copies write to rows that are cut."""
+        apart = tile.n & -tile.n
+        if (found := self._cut.get(apart)) is None:
+            found = self._cut[apart] = sum([cut_row_clocks(result, self.spec, apart) for result in self.written if result.in_bulk])
+        return found
+
     def copies(self, tile: RoleTile, columns: int) -> Copies:
         """Those of a step of a tile. `columns`: what tiles are apart by multiples of along n."""
         along_m, along_n = cluster_extents(tile, self.problem.shape)
@@ -248,7 +255,7 @@ class _TileModel:
         self.chain = _consumer_clocks(tile, self.matrix, model.rates) + promoting_clocks(tile, model)
         self.leaving, self.brought = elements * model.leaving(tile), elements * model.brought
         # Threads' copies and threads' stores take turns at the units that load and store, descriptors' at the cache where rows are cut.
-        self.beside = self.leaving if model.threads_store and self.copies.threads else elements * model.cut_stores
+        self.beside = self.leaving if model.threads_store and self.copies.threads else elements * model.cut_stores(tile)
         self.computing = elements * (model.heavy / tile.consumer_warpgroups + model.reading)
         self.between = self.rates.deferred_overhead if tile.deferred_store else self.rates.tile_overhead + self.leaving
         self.near = NEAR if tile.ping_pong > 1 else ALONE_NEAR if tile.consumer_warpgroups == 1 else SEVERAL_NEAR
@@ -309,7 +316,7 @@ class LeastModel(_TileModel):
 def _matrix_clocks(tile: RoleTile, problem: RoleProblem, spec: TargetSpec, *, is_tall: bool) -> float:
     """Clocks of a step's matrix instructions: narrow ones read A from shared memory for few products."""
     row, size = problem.row, problem.operand_bytes
-    products = row.m * tile.n * row.k / spec.macs_per_clock(row)
+    products = row.m * timed_columns(tile.n, spec.rates.roles) * row.k / spec.macs_per_clock(row)
     reading = (row.m + tile.n) * row.k * size / (spec.banks.count * spec.banks.bytes)
     factor = spec.rates.roles.tall_factor if is_tall else 1
     return factor * (tile.rows // row.m) * problem.shape.root_count * (tile.k // row.k) * limited(products, reading, NEAR)
@@ -344,7 +351,7 @@ def _element_clocks(result: ResultShape, tile: RoleTile, spec: TargetSpec) -> fl
     """Clocks of an element of a result on its way out."""
     rates = spec.rates.roles
     if result.in_bulk:
-        return rates.epilogue_clocks + cut_row_clocks(result, spec)
+        return rates.epilogue_clocks + cut_row_clocks(result, spec, tile.n & -tile.n)
     return rates.epilogue_clocks + rates.stored_clocks + stored_cut_clocks(result, tile.m if result.along_m else tile.n & -tile.n, spec)
 
 

@@ -17,6 +17,10 @@ MAX_CROWDED_ACCUMULATOR_REGISTERS = 96
 """The same where runtime sizes are copied by threads."""
 MAX_PLAIN_ACCUMULATOR_REGISTERS = 192
 """The same where the result leaves as it is, in ping-pong or from groups with more rows than the instruction."""
+WIDTH_STEP, FINE_STEP = 16, 8
+"""Widths of tiles: all multiples of the first, those of the second where they cover the result closely (see `close_widths`)."""
+LEAST_WIDTH = 32
+"""The narrowest tiles."""
 MANY_GROUPS_STEP = 32
 """Widths of their tiles."""
 BESIDE_PROMOTED, BESIDE_PLAIN, BESIDE = 24, 56, 72
@@ -44,8 +48,37 @@ def has_turns(form: RoleTile, problem: RoleProblem, spec: TargetSpec) -> bool:
     return form.ping_pong == 1 or (problem.takes_turns and problem.shape.tiles(form.m, form.n) > spec.compute_units)
 
 
+def close_widths(problem: RoleProblem, spec: TargetSpec) -> frozenset[int]:
+    """Odd multiples of 8 that are worth a look as widths of tiles: the narrowest that cover the extent along n in so many tiles, where a
+    multiple of 16 has to be wider. None where rows of results would be no whole pieces of copies, the extent is not known, or threads copy
+    the columns, which they do 16 at a time: half of that takes pieces of half the width.
+    """
+    shape, rules = problem.shape, spec.bulk_tensor
+    if shape.n is None or problem.piece_bytes[1] or problem.row.n_step > FINE_STEP or problem.n_step > FINE_STEP or rules is None:
+        return frozenset()
+    if any(result.in_bulk and FINE_STEP * result.element_bytes % rules.base_align_bytes for result in problem.results):
+        return frozenset()
+    return _close_widths(shape.groups_n or (shape.n,), problem.row.n)
+
+
+@lru_cache(maxsize=256)
+def _close_widths(sizes: tuple[int, ...], most: int) -> frozenset[int]:
+    covered = ((n, *(sum([-(-size // width) for size in sizes]) for width in (n - FINE_STEP, n, n + FINE_STEP))) for n in _fine(most))
+    return frozenset(n for n, narrower, count, wider in covered if narrower > count == wider)
+
+
+def _fine(most: int) -> range:
+    return range(LEAST_WIDTH + FINE_STEP, most, WIDTH_STEP)
+
+
 def held_forms(problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
     """Shapes of tiles that the registers allow, however many tiles there are."""
+    close = close_widths(problem, spec)
+    return tuple(form for form in alike_forms(problem, spec) if form.n % WIDTH_STEP == 0 or form.n in close)
+
+
+def alike_forms(problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
+    """The same for problems with any extent along n."""
     row, m, roots, plain = problem.row, problem.shape.m, problem.shape.root_count, problem.is_plain and problem.parts == 1
     shape = ContractionShape(None, m if m is None else 2 * row.m + (m > 2 * row.m), None, None, roots)
     pieces = (int(any(problem.piece_bytes)), 0)
@@ -69,7 +102,7 @@ def _forms(problem: RoleProblem, spec: TargetSpec) -> Iterator[RoleTile]:
         if warpgroups >= MANY_GROUPS:
             rows = problem.shape.m
             most = 0 if rows is not None and rows <= 2 * m else min(most, _left_registers(problem, warpgroups, spec))
-        for n in range(row.n, 31, -16):
+        for n in range(row.n, LEAST_WIDTH - 1, -FINE_STEP):
             accumulators = m * n * problem.shape.root_count // threads
             if n % row.n_step or n % problem.n_step or accumulators > most:
                 continue

@@ -1,7 +1,8 @@
 """The tile of a role kernel that is modelled to take the fewest clocks, with few of them modelled. No IR.
 
-Tiles of one form (`held_forms`) differ in rings, orders and clusters. What a form's tiles take at least is told twice: by a few products,
-and by the model of a tile that takes the least of everything (`LeastModel`), which is hardly less than what the best of them takes.
+Tiles of one form (`role_forms.py`) differ in rings, orders and clusters. What a form's tiles take at least is told twice: by a few
+products, and by the model of a tile that takes the least of everything (`LeastModel`), which is hardly less than what the best of them
+takes.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,11 +12,11 @@ from math import inf
 from typing import NamedTuple
 
 from treadle.machine.spec import TargetSpec
-from treadle.plan.mixed_widths import MOST_NARROWER
+from treadle.plan.mixed_widths import least_part
 from treadle.plan.part_merges import PAIR, clustered_units
 from treadle.plan.rasters import least_fetched_by_pairs
 from treadle.plan.role_clocks import Copies, LeastModel, RoleModel, joined, least_chain, promoting_clocks
-from treadle.plan.role_forms import held_forms
+from treadle.plan.role_forms import WIDTH_STEP, alike_forms, close_widths
 from treadle.plan.role_tiles import (
     MANY_GROUPS,
     RoleProblem,
@@ -52,13 +53,16 @@ class _Extent(NamedTuple):
 
 
 class _Column(NamedTuple):
-    """A form of tiles of such rows, its columns, elements, clocks of a step's matrix instructions, and of its consumers at least."""
+    """A form of tiles of such rows, its columns, elements, clocks of a step's matrix instructions, and of its consumers at least; what
+    narrower tiles beside it take of its time at least.
+    """
 
     tile: RoleTile
     n: int
     elements: int
     matrix: float
     chain: float
+    least_part: float
 
 
 class _Family(NamedTuple):
@@ -107,6 +111,7 @@ class RoleSearch(RoleModel):
         super().__init__(problem, spec)
         self.step, self.at_once = spec.slot_row_bytes // problem.operand_bytes, clustered_units(PAIR * PAIR, spec)
         self._families = _kept_families(problem.row.name, problem.operand_bytes, problem.shape.root_count, spec)
+        self._close = close_widths(problem, spec)
         self._known: dict[tuple[int, int, int, bool, bool], _Form] = {}
         self._models: dict[tuple[int, int, int, int, bool], tuple[float, list[LeastModel]]] = {}
         self._key: tuple[bool, bool, bool, bool, int] | None = None
@@ -231,7 +236,7 @@ class RoleSearch(RoleModel):
         first += self.merging(form) if problem.parts > 1 else 0
         for model in models:
             is_narrower = model.may_defer and full and problem.shape.batch == 1
-            part = 1 - 1 / MOST_NARROWER if is_narrower else 1.0
+            part = least_part(form.n, self.rates) if is_narrower else 1.0
             found = model.more + model.last(steps, tiles - full * units, part)
             if full and problem.takes_turns:
                 found += full * model.turn(steps, units, part)
@@ -242,12 +247,13 @@ class RoleSearch(RoleModel):
 
     def _found_families(self) -> list[_Family]:
         found: dict[tuple[int, int, bool], _Family] = {}
-        for form in held_forms(self.problem, self.spec):
+        for form in alike_forms(self.problem, self.spec):
             m, groups, in_turns = kind = (form.m, form.consumer_warpgroups, form.ping_pong > 1)
             may_defer = not in_turns and m <= self.problem.row.m and 1 < groups < MANY_GROUPS
             family = found.setdefault(kind, _Family(m, groups, in_turns, may_defer, []))
             matrix = self.matrix(form)
-            family.columns.append(_Column(form, form.n, form.rows * form.n, matrix, least_chain(form, matrix, self.rates)))
+            chain, part = least_chain(form, matrix, self.rates), least_part(form.n, self.rates)
+            family.columns.append(_Column(form, form.n, form.rows * form.n, matrix, chain, part))
         return list(found.values())
 
     def _forms(self, family: _Family, known: dict[tuple[int, int, int, bool, bool], _Form], *, clusters: bool) -> Iterator[_Form]:
@@ -257,8 +263,9 @@ class RoleSearch(RoleModel):
         own, overhead, each = rates.own_share, rates.tile_overhead, self.heavy / groups + self.reading
         promoting = promoting_clocks(columns[0].tile, self)
         may_defer = may_defer and problem.may_be_deferred and not problem.promoted
-        narrower = 1 - 1 / MOST_NARROWER if may_defer else 1.0
-        for tile, n, elements, matrix, chain in columns:
+        for tile, n, elements, matrix, chain, part in columns:
+            if n % WIDTH_STEP and n not in self._close:
+                continue
             if (form := known.get((m, groups, n, in_turns, clusters))) is not None:
                 yield form
                 continue
@@ -280,6 +287,7 @@ class RoleSearch(RoleModel):
             around = fill * (read_m + read_n) + ends
             copies = engine if engine > threads else threads
             tiles = of_m.tiles * of_n.tiles
+            narrower = part if may_defer else 1.0
             form = _Form(tile, in_turns, tiles, around, ends, between, chain + promoting, power, narrower, copies, cache)
             known[m, groups, n, in_turns, clusters] = form
             yield form

@@ -97,11 +97,13 @@ class OperandRows:
     pitch_bytes: int = 128
 
 
-def box_widths(columns: int, element_bytes: int, swizzles: Sequence[int]) -> tuple[int, ...] | None:
-    """The boxes that rows of `columns` elements leave in, widest first; None where they do not fit swizzles (bytes, widest first)."""
+def box_widths(columns: int, element_bytes: int, rows: Sequence[int]) -> tuple[int, ...] | None:
+    """The boxes that rows of `columns` elements leave in, widest first; None where they are no whole boxes. `rows`: of boxes, in bytes,
+    widest first.
+    """
     found: list[int] = []
     left = columns * element_bytes
-    for width in swizzles:
+    for width in rows:
         found += [width // element_bytes] * (left // width)
         left %= width
     return None if left else tuple(found)
@@ -114,7 +116,7 @@ def box_buffers(boxes: int, elements: int) -> int:
     return min(1 if elements > ELEMENTS_WITH_TWO_BUFFERS else 2, boxes)
 
 
-def staging_bytes(results: Sequence[ResultShape], m: int, n: int, swizzles: Sequence[int], ping_pong: int = 1) -> int:
+def staging_bytes(results: Sequence[ResultShape], m: int, n: int, box_rows: Sequence[int], ping_pong: int = 1) -> int:
     """Shared memory a group needs to bring tiles of all these out, or in: buffers that boxes of one shape take in turn, or the whole tile
     on its way to the threads. What is read comes in the boxes of the result; in ping-pong all of a tile's, which the sets share.
     """
@@ -123,7 +125,7 @@ def staging_bytes(results: Sequence[ResultShape], m: int, n: int, swizzles: Sequ
     written = next((result for result in results if not result.is_read), None)
     for result in results:
         size, boxed = result.element_bytes, written if result.is_read and written is not None else result
-        widths = box_widths(n, boxed.element_bytes, swizzles) if result.in_bulk and boxed.in_bulk else None
+        widths = box_widths(n, boxed.element_bytes, box_rows) if result.in_bulk and boxed.in_bulk else None
         if widths is None:
             total += m * n * size
         for width in widths or ():
@@ -209,13 +211,13 @@ def tiles_of(form: RoleTile, problem: RoleProblem, spec: TargetSpec) -> tuple[Ro
     clusters, and with narrower tiles beside it; none where it does not fit.
     """
     shape, room = problem.shape, spec.shared_bytes_per_workgroup - ROLE_MARGIN_BYTES
-    swizzles = spec.bulk_tensor.swizzle_bytes if spec.bulk_tensor is not None else ()
+    box_rows = spec.bulk_tensor.box_bytes if spec.bulk_tensor is not None else ()
     sure = [result for result in problem.results if not result.may_stay]
     steps, consumers = -(-shape.extents[2] // form.k), form.consumer_warpgroups * form.ping_pong
-    staging = consumers * staging_bytes(sure, form.m, form.n, swizzles, form.ping_pong)
+    staging = consumers * staging_bytes(sure, form.m, form.n, box_rows, form.ping_pong)
     at_most = staging
     if len(sure) < len(problem.results):
-        at_most = consumers * staging_bytes(problem.results, form.m, form.n, swizzles, form.ping_pong)
+        at_most = consumers * staging_bytes(problem.results, form.m, form.n, box_rows, form.ping_pong)
     if problem.in_cluster:
         staging, at_most = (held + form.rows * form.n * WORD_BYTES for held in (staging, at_most))
     slot = shape.operand_rows(form.rows, form.n) * form.k * problem.operand_bytes
@@ -328,8 +330,8 @@ def in_clusters(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> tuple
 
 def holds_boxes(columns: int, tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> bool:
     """Whether every box that a wide tile's results leave in fits `columns`: it is moved there to end with a narrow tile."""
-    swizzles = spec.bulk_tensor.swizzle_bytes if spec.bulk_tensor is not None else ()
-    widths = [box_widths(tile.n, result.element_bytes, swizzles) for result in problem.results if not result.is_read]
+    box_rows = spec.bulk_tensor.box_bytes if spec.bulk_tensor is not None else ()
+    widths = [box_widths(tile.n, result.element_bytes, box_rows) for result in problem.results if not result.is_read]
     return all(boxes is not None and boxes[0] <= columns for boxes in widths)
 
 
@@ -359,11 +361,11 @@ def defers_stores(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> boo
     """Whether a tile's results had better leave under the next one's steps: they fit the registers, and workgroups have several tiles."""
     if not may_defer(tile, problem):
         return False
-    swizzles = spec.bulk_tensor.swizzle_bytes if spec.bulk_tensor is not None else ()
+    box_rows = spec.bulk_tensor.box_bytes if spec.bulk_tensor is not None else ()
     written = [result for result in problem.results if not result.is_read]
     held = sum(result.element_bytes for result in written) * tile.m * tile.n // (tile.warps * spec.subgroup_size)
     most = DEFERRED_BYTES if len(written) == len(problem.results) else DEFERRED_BYTES_BESIDE_READS
-    fits = held <= most and all(box_widths(tile.n, result.element_bytes, swizzles) for result in written)
+    fits = held <= most and all(box_widths(tile.n, result.element_bytes, box_rows) for result in written)
     return fits and problem.shape.tiles(tile.rows, tile.n) > spec.compute_units
 
 

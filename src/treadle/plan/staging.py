@@ -7,7 +7,7 @@ from itertools import pairwise
 from treadle.errors import InternalError
 from treadle.layout.bits import log2_exact, power_of_two_part
 from treadle.layout.linear_copy import linear_copy
-from treadle.layout.shared_layout import SharedLayout, dense, swizzled, xor_swizzled
+from treadle.layout.shared_layout import SharedLayout, dense, row_major, swizzled, xor_swizzled
 from treadle.layout.tile_layout import TileLayout
 from treadle.machine import BulkTensorCopy, Queue, SharedBanks
 from treadle.plan.access import AccessFacts
@@ -112,6 +112,16 @@ def descriptor_layout(shape: Sequence[int], order: Sequence[int], element_bytes:
         if row_bytes % width == 0:
             return swizzled(shape, order, element_bytes, width)
     raise InternalError(f"rows of {row_bytes} bytes fit none of the swizzles {tuple(swizzles)}")
+
+
+def box_layout(shape: Sequence[int], order: Sequence[int], element_bytes: int, rules: BulkTensorCopy) -> SharedLayout | None:
+    """The layout of a buffer between descriptor copies and threads: the widest swizzle that its rows fill, else rows one after another;
+    None where they are no whole pieces of a copy. Rows of an odd number of pieces are in different banks without a swizzle.
+    """
+    row_bytes = shape[order[0]] * element_bytes
+    if fits_swizzle(shape[order[0]], element_bytes, rules.swizzle_bytes):
+        return descriptor_layout(shape, order, element_bytes, rules.swizzle_bytes)
+    return None if row_bytes % rules.base_align_bytes or shape[order[0]] > rules.max_box_extent else row_major(shape, order)
 
 
 def buffer_layouts(shape: tuple[int, ...], order: tuple[int, ...], element_bytes: int) -> Iterator[SharedLayout]:

@@ -1,15 +1,20 @@
 """Epilogues of role kernels in machine code: instructions for each element, and none that wait for a called function."""
 
+import re
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
 
+import treadle
 from treadle import machine, pipelines
-from treadle.bench.families import beside, epilogue, gated
+from treadle.artifact import TensorMapValue
+from treadle.bench.families import beside, epilogue, gated, matmul
 from treadle.bench.workload import Workload
 from treadle.dialects import tile
 from treadle.ir.text import parse_module
-from treadle.options import CompileOptions
+from treadle.options import CompileOptions, Form
+from treadle.plan.role_tiles import box_widths
 from treadle.targets import registry
 
 ARITHMETIC = ("FADD", "FMUL", "FFMA", "FMNMX", "FSETP", "FSEL", "SEL", "MUFU", "F2FP", "PRMT", "SHF", "IMAD", "LOP3", "STSM", "LDG")
@@ -28,6 +33,29 @@ CASES: list[tuple[Callable[[], Workload], CompileOptions, int, float]] = [
     ),
     (lambda: gated("c", "t", 1024, 1024, 256, "bf16"), CompileOptions(tile=(64, 128, 64), consumer_warpgroups=2, num_stages=4), 64, 9),
 ]
+
+
+@pytest.mark.parametrize("width", [88, 120, 168])
+@pytest.mark.parametrize("form", ["roles", "exchanged"])
+def test_results_of_tiles_an_odd_multiple_of_8_wide(form: Form, width: int) -> None:
+    """They leave in boxes as wide as can be, four matrices a store, the last of 16 bytes by a store of two; nothing is spilled."""
+    m, n = (4096, 2 * width) if form == "roles" else (2 * width, 4096)
+    options = CompileOptions(form=form, tile=(64, width, 64), warps=(4, 1), consumer_warpgroups=2, num_stages=4, split_reduction="off")
+    program = treadle.compile(matmul("e", "t", m, n, 256, "f16", transposed=True).text, target="sm_90a", options=options)
+    (kernel,) = program.manifest.kernels
+    assert kernel.facts["spill_bytes"] == 0
+    assembly = program.stages["asm"]
+    stored = Counter(re.findall(r"stmatrix\.sync\.aligned\.m8n8\.(x\d(?:\.trans)?)", assembly))
+    maps = [arg.map for arg in program.manifest.launches[0].args if isinstance(arg, TensorMapValue)]
+    if form == "exchanged":
+        assert stored.keys() <= {"x4.trans", "x2.trans"} and len(maps) == 2
+        return
+    assert stored == {"x4": width // 16, "x2": 1}
+    boxes = box_widths(width, 2, (128, 64, 32, 16))
+    assert boxes is not None and boxes[-1] == 8
+    out = {(each.box_dim, each.swizzle) for each in maps if each.global_dim[0] == n}
+    assert out == {((columns, 64), "none" if columns == 8 else f"{2 * columns}B") for columns in boxes}
+    assert len(re.findall(r"cp\.async\.bulk\.tensor\.2d\.global\.shared", assembly)) == len(boxes)
 
 
 @pytest.mark.parametrize("kind", ["linear_residual", "linear_gate"])

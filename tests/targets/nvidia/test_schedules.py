@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import pytest
 from targets.nvidia.reading import check_words
-from targets.result_programs import added_product, group_turns, matrix_loads, matrix_stores, store_ring, two_products
+from targets.result_programs import added_product, group_turns, store_ring, two_products
 from targets.schedule_programs import consumers, cp_async_ring, ping_pong, tma_ring
 from targets.schedule_vocabulary import BF16, accumulator, i32, role, slotted
 from targets.tile_kernels import finish, index, kernel_block, wgmma_matmul
@@ -16,12 +16,9 @@ from treadle.dialects.tile import KernelOp
 from treadle.errors import InternalError
 from treadle.ir.core import ImplicitBuilder
 from treadle.ir.misuse import Misuse
-from treadle.layout.shared_layout import SharedLayout, row_major, swizzled
-from treadle.layout.tile_layout import TileLayout
 from treadle.machine import target_spec
 from treadle.targets.interface import CompiledKernel, TensorMapParam
 from treadle.targets.nvidia.sass import loops, parse
-from treadle.targets.nvidia.stmatrix import StmatrixPlan, stmatrix_plan
 from treadle.targets.nvidia.toolchain import disassemble_cubin
 from treadle.targets.registry import backend
 from treadle.verify.check import prove
@@ -301,93 +298,6 @@ def test_arrivals_of_agents_of_different_kinds_meet() -> None:
     assert "mbarrier.expect_tx.relaxed.cta" in emitted.llvm_text and "_, [$0], 4;" in emitted.llvm_text
     assert "bar.warp.sync -1" in emitted.llvm_text
     target.assemble(emitted)
-
-
-# --- stmatrix is derived from layouts
-
-
-def check_elements(tile_layout: TileLayout, shared: SharedLayout, plan: StmatrixPlan) -> None:
-    """The instruction as the manual has it, against the layouts: every element once, where the buffer keeps it."""
-    seen: set[tuple[int, ...]] = set()
-    for warp in range(tile_layout.num_warps):
-        for store in plan.stores:
-            addresses: list[int] = []
-            for lane in range(32):
-                xor = add = 0
-                for bits, adds, number in ((plan.lane_bits, plan.lane_adds, lane), (plan.warp_bits, plan.warp_adds, warp)):
-                    for bit in range(len(bits)):
-                        if number >> bit & 1:
-                            xor ^= bits[bit]
-                            add += adds[bit]
-                addresses.append((xor ^ store.constant_xor) + add + store.constant_add)
-            for matrix, pair in enumerate(store.pairs):
-                for lane in range(32):
-                    for half, register in enumerate(pair):
-                        row, column = lane // 4, 2 * (lane % 4) + half
-                        if plan.is_transposed:
-                            row, column = column, row
-                        at = tile_layout.coordinates(register, lane, warp)
-                        assert shared.offset_of(at) == addresses[8 * matrix + row] + column, (at, register, lane, warp)
-                        seen.add(at)
-    assert len(seen) == shared.size
-
-
-@pytest.mark.parametrize(
-    ("shape", "order", "grid", "row_bytes"),
-    [
-        ((64, 64), (1, 0), (1, 1), 128),
-        ((64, 256), (1, 0), (1, 1), 128),
-        ((128, 96), (1, 0), (2, 1), 64),
-        ((64, 128), (1, 0), (1, 2), 128),
-        ((64, 8), (1, 0), (1, 1), 0),
-        ((192, 48), (1, 0), (1, 1), 32),
-        ((64, 64), (0, 1), (1, 1), 128),
-        ((128, 96), (0, 1), (2, 1), 128),
-    ],
-)
-def test_stmatrix_puts_every_element_where_the_buffer_has_it(
-    shape: tuple[int, int], order: tuple[int, int], grid: tuple[int, int], row_bytes: int
-) -> None:
-    shared = swizzled(shape, order, 2, row_bytes) if row_bytes else row_major(shape, order)
-    layout = accumulator(shape, grid)
-    plan = stmatrix_plan(layout, shared, (0, 0))
-    assert plan is not None and plan.is_transposed == (order == (0, 1))
-    check_elements(layout, shared, plan)
-
-
-def test_stmatrix_is_refused_where_rows_are_not_sixteen_bytes() -> None:
-    layout = accumulator((64, 64))
-    swapped = TileLayout((layout.register[1], layout.register[0], *layout.register[2:]), layout.lane, layout.warp, layout.repeat)
-    assert stmatrix_plan(swapped, swizzled((64, 64), (1, 0), 2, 128), (0, 0)) is None
-    assert stmatrix_plan(layout.permute((1, 0)), swizzled((64, 64), (1, 0), 2, 128), (0, 0)) is not None  # the transposed form
-    replicated = TileLayout(layout.register, layout.lane, (*layout.warp, (0, 0)), layout.repeat)
-    assert stmatrix_plan(replicated, swizzled((64, 64), (1, 0), 2, 128), (0, 0)) is None
-
-
-def test_matrix_stores_compile() -> None:
-    target = backend("sm_90a")
-    for kernel in (
-        matrix_stores((64, 128), (1, 0)),
-        matrix_stores((64, 64), (0, 1)),
-        matrix_stores((128, 96), (1, 0), warps=(2, 1), row_bytes=64),
-    ):
-        facts = target.assemble(target.emit(kernel)).facts
-        assert facts.instructions["STSM"] >= 3 and "STS" not in facts.instructions
-
-
-def test_matrix_loads_compile() -> None:
-    """Four 8 x 8 matrices an instruction, rows or columns; no plain loads beside them."""
-    target = backend("sm_90a")
-    for kernel, count, form in (
-        (matrix_loads((64, 128), (1, 0)), 8, "x4.shared"),
-        (matrix_loads((64, 64), (0, 1)), 4, "x4.trans.shared"),
-        (matrix_loads((128, 96), (1, 0), warps=(2, 1), row_bytes=64), 6, "x4.shared"),
-    ):
-        emitted = target.emit(kernel)
-        assert f"ldmatrix.sync.aligned.m8n8.{form}.b16" in emitted.llvm_text
-        compiled = target.assemble(emitted)
-        assert compiled.facts.instructions["LDSM"] == count and "LDS" not in compiled.facts.instructions
-        assert check_words(compiled.binary, compiled.symbol)
 
 
 @pytest.mark.parametrize("name", sorted(PROGRAMS))

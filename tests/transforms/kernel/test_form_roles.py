@@ -5,7 +5,7 @@ from dataclasses import replace
 import ml_dtypes
 import numpy as np
 import pytest
-from transforms.role_kernels import kernel_of, mixed_kernel
+from transforms.role_kernels import DEFERRED, kernel_of, mixed_kernel
 
 from treadle.dialects import pipe, sync, tile
 from treadle.dialects.agents import roles_of
@@ -76,6 +76,20 @@ def test_late_boxes_of_several_widths(columns: int) -> None:
     options = CompileOptions(tile=(64, columns, 64), warps=(4, 1), consumer_warpgroups=2, num_stages=2)
     kernel = kernel_of(200, 136, 128, options, deferred_store=True)
     check(kernel, 200, 136, 128)
+
+
+@pytest.mark.parametrize("columns", [40, 88, 120, 168])
+@pytest.mark.parametrize("name", ["together", "late", "turns", "tall", "three"])
+def test_widths_that_are_odd_multiples_of_8(name: str, columns: int) -> None:
+    """Results leave in boxes, the last of 16 bytes. The last tile along n is ragged."""
+    m, n, k = 200, 2 * columns - 16, 136
+    rows, turns, groups = 128 if name == "tall" else 64, 2 if name == "turns" else 1, 3 if name == "three" else 1 if name == "tall" else 2
+    options = CompileOptions(tile=(rows, columns, 64), warps=(4, 1), consumer_warpgroups=3 - turns if turns > 1 else groups, num_stages=2)
+    kernel = kernel_of(m, n, k, replace(options, ping_pong=turns), deferred_store=name == "late")
+    assert not any(isinstance(op, tile.StoreOp) for op in kernel.walk())
+    widths = {tile.memref_type(op.source).get_shape()[-1] for op in kernel.walk() if isinstance(op, tile.CopyOutOp)}
+    assert sum(widths) % 16 == 8 and min(widths) == 8
+    check(kernel, m, n, k)
 
 
 @pytest.mark.parametrize(("columns", "steps"), [(96, 4), (160, 4), (160, 1), (256, 4), (256, 2)])
@@ -223,6 +237,16 @@ def test_tiles_of_two_widths(m: int, n: int, k: int, narrow: int, workgroups: in
     kernel = mixed_kernel(m, n, k, narrow, workgroups)
     contracts = [op for op in kernel.walk() if isinstance(op, tile.ContractOp)]
     assert {op.defined_columns() for op in contracts} == {128, narrow}
+    check(kernel, m, n, k)
+
+
+@pytest.mark.parametrize(("wide", "narrow"), [(104, 96), (104, 88), (168, 152), (184, 168), (72, 64)])
+def test_tiles_of_two_widths_one_of_which_is_an_odd_multiple_of_8(wide: int, narrow: int) -> None:
+    """Of the boxes that are moved back to end with a narrow tile the last has 16 bytes."""
+    m, n, k = 330, wide + narrow, 72
+    kernel = mixed_kernel(m, n, k, narrow, 4, replace(DEFERRED, tile=(64, wide, 64)))
+    assert {op.defined_columns() for op in kernel.walk() if isinstance(op, tile.ContractOp)} == {wide, narrow}
+    assert min(tile.memref_type(op.source).get_shape()[-1] for op in kernel.walk() if isinstance(op, tile.CopyOutOp)) == 8
     check(kernel, m, n, k)
 
 

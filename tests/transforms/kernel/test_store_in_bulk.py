@@ -50,14 +50,26 @@ def test_arithmetic_goes_box_by_box(tile_n: int) -> None:
     assert sum(op.name == "tile.copy_out" for op in ops) == tile_n // 64
 
 
-@pytest.mark.parametrize(("tile_n", "widths"), [(96, [64, 32]), (160, [64, 64, 32]), (176, [64, 64, 32, 16]), (208, [64, 64, 64, 16])])
+@pytest.mark.parametrize(
+    ("tile_n", "widths"),
+    [
+        (96, [64, 32]),
+        (160, [64, 64, 32]),
+        (176, [64, 64, 32, 16]),
+        (208, [64, 64, 64, 16]),
+        (40, [32, 8]),
+        (88, [64, 16, 8]),
+        (168, [64, 64, 32, 8]),
+        (248, [64, 64, 64, 32, 16, 8]),
+    ],
+)
 def test_widths_that_are_no_whole_number_of_boxes_end_in_narrower_ones(tile_n: int, widths: list[int]) -> None:
     ops, remarks = lowered(768, tile_n)
     assert remarks == ["stored by descriptor copies"]
     found = [tile.memref_type(op.source).get_shape()[1] for op in ops if isinstance(op, tile.CopyOutOp)]
     assert found == widths
-    assert box_widths(tile_n, 2, (128, 64, 32)) == tuple(widths)
-    assert box_widths(tile_n + 8, 2, (128, 64, 32)) is None
+    assert box_widths(tile_n, 2, (128, 64, 32, 16)) == tuple(widths)
+    assert box_widths(tile_n + 4, 2, (128, 64, 32, 16)) is None
 
 
 def test_rows_that_end_anywhere_are_stored_by_the_threads() -> None:

@@ -5,7 +5,7 @@ change places. So a tile can be stored this way where the elements of a register
 `.trans`, those of eight lanes are), and nothing else moves within 16 bytes: a property of the tile's and the buffer's layouts alone.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from treadle.codegen.llvm_text import I32, Value, i32
 from treadle.dialects.tile import LocalStoreOp, ints
@@ -19,6 +19,7 @@ from treadle.targets.simt.types import element_bytes
 
 _ELEMENT_BYTES = 2
 _ROW_MASK = 7  # elements within a row of 16 bytes
+_MATRIX_BITS = 3  # of the registers of four matrices
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +75,32 @@ def stmatrix_plan(tile: TileLayout, shared: SharedLayout, offsets: Sequence[int]
     others = (*rest, *steps[1:], *plan.warp_bits, *plan.lane_adds, *plan.warp_adds, *(v for at in place.values() for v in at[1:]))
     if any(value & _ROW_MASK for value in others) or start[0] & _ROW_MASK or any(inner_adds):
         return None
-    matrices = steps[1:3]
-    count = 1 << len(matrices)
-    size = 2 * count
+    steps = steps[:_MATRIX_BITS]
+    # Base tiles of 8 columns that follow one another may be matrices of one instruction, too.
+    again = [place[1 << bit][0] ^ start[0] for bit in range(len(steps), _MATRIX_BITS) if 1 << bit < tile.num_registers]
+    for taken in range(len(again), -1, -1):
+        matrices = (*steps[1:], *again[:taken])
+        if not any(step & _ROW_MASK for step in matrices) and (stores := _stores(place, (steps[0], *matrices))) is not None:
+            lanes = (*rows, *matrices, *[0] * (_MATRIX_BITS - 1 - len(matrices)))
+            lane_adds = (*row_adds, 0, 0)
+            return StmatrixPlan(lanes, plan.warp_bits, lane_adds, plan.warp_adds, stores, 1 << len(matrices), is_transposed)
+    return None
+
+
+def _stores(place: Mapping[int, tuple[int, int]], steps: Sequence[int]) -> tuple[MatrixStore, ...] | None:
+    """Instructions of all registers, `2 ** len(steps)` each; None where some of one differ by more than their own bits' steps."""
+    size = 1 << len(steps)
     stores: list[MatrixStore] = []
-    for first in range(0, tile.num_registers, size):
+    for first in range(0, len(place), size):
         xor, add = place[first]
-        for j in range(size):  # registers of one instruction differ by their own bits only
+        for j in range(size):
             expected = xor
-            for bit in range(1 + len(matrices)):
-                expected ^= steps[bit] if j >> bit & 1 else 0
+            for bit, step in enumerate(steps):
+                expected ^= step if j >> bit & 1 else 0
             if place.get(first + j) != (expected, add):
                 return None
         stores.append(MatrixStore(tuple((first + j, first + j + 1) for j in range(0, size, 2)), xor, add))
-    padded = (*matrices, *[0] * (2 - len(matrices)))
-    return StmatrixPlan((*rows, *padded), plan.warp_bits, (*row_adds, 0, 0), plan.warp_adds, tuple(stores), count, is_transposed)
+    return tuple(stores)
 
 
 def emit_stmatrix(ctx: KernelContext, op: LocalStoreOp) -> bool:

@@ -1,9 +1,9 @@
 """store-in-bulk: results leave through shared memory and descriptor copies instead of through each thread's own stores.
 
 Level: tile. Reads: a tile.store whose value was just brought into another layout through shared memory, or stored as it is; the view's
-facts; the
-machine's bulk copies. Writes: the tile cut into boxes as wide as the widest swizzle (what is left of a row: as wide as narrower ones), each
-put into one of two buffers and sent with tile.copy_out; boxes of one shape share the buffers, whatever result they belong to.
+facts; the machine's bulk copies. Writes: the tile cut into boxes as wide as the widest swizzle (what is left of a row: as wide as narrower
+ones, at last 16 bytes without one), each put into one of two buffers and sent with tile.copy_out; boxes of one shape share the buffers,
+whatever result they belong to.
 Leaves alone: kernels without roles; stores whose view breaks a rule of bulk copies (a remark names it).
 """
 
@@ -22,13 +22,13 @@ from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import arith, builtin
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
-from treadle.layout.shared_layout import SharedLayout, swizzled
+from treadle.layout.shared_layout import SharedLayout
 from treadle.layout.slicing import slice_layout
 from treadle.machine import BulkTensorCopy, TargetSpec
 from treadle.plan.access import contiguous_dim
 from treadle.plan.mixed_widths import MixedWidths
 from treadle.plan.role_tiles import box_buffers
-from treadle.plan.staging import descriptor_layout, fits_swizzle
+from treadle.plan.staging import box_layout
 from treadle.records import dataclass
 from treadle.transforms.kernel.forms import roles
 from treadle.transforms.kernel.forms.registry import config_of
@@ -122,12 +122,12 @@ class Boxes:
         return self._insert(arith.SelectOp(self.is_narrow, narrow, wide))
 
     def _copied(self, copy: tile.CopyOp, at: int, part: BoxType) -> SSAValue | None:
-        """A box of what a copy brings, by a copy of its own (a slot of a ring, in roles); None where the box fills no swizzle."""
+        """A box of what a copy brings, by a copy of its own (a slot of a ring, in roles); None where the box is no whole pieces."""
         shape, dims, size = part.get_shape(), tile.ints(copy.dims), element_bytes(part.element_type)
         along = contiguous_dim(tile.view_strides(copy.view), dims, tile.memref_type(copy.destination).get_shape())
-        if along is None or not fits_swizzle(shape[along], size, self.rules.swizzle_bytes):
+        layout = None if along is None else box_layout(shape, (along, 1 - along), size, self.rules)
+        if layout is None:
             return None
-        layout = descriptor_layout(shape, (along, 1 - along), size, self.rules.swizzle_bytes)
         buffer = self._insert(tile.AllocOp(tile.shared_buffer_type(shape, part.element_type, layout)))
         offsets = list(copy.offsets)
         offsets[dims[1]] = self._insert(arith.AddiOp(offsets[dims[1]], self.shift(at, shape[1])))
@@ -172,17 +172,17 @@ def erase_unused(value: SSAValue) -> None:
             erase_unused(operand)
 
 
-def make_rings(by_store: Mapping[tile.StoreOp, Sequence[BoxType]]) -> dict[BoxType, Ring]:
+def make_rings(by_store: Mapping[tile.StoreOp, Sequence[BoxType]], rules: BulkTensorCopy) -> dict[BoxType, Ring]:
     """The buffers for all boxes of all stores, in front of the first."""
     boxes = Counter(kind for kinds in by_store.values() for kind in kinds)
     elements = max((sum(kind.element_count() for kind in kinds) for kinds in by_store.values()), default=0)
     rings: dict[BoxType, Ring] = {}
     for kind, count in boxes.items():
-        rows, width = kind.get_shape()
-        size = element_bytes(kind.element_type)
-        box = swizzled((rows, width), (1, 0), size, width * size)
+        box = box_layout(kind.get_shape(), (1, 0), element_bytes(kind.element_type), rules)
+        if box is None:
+            raise InternalError(f"results in boxes of {kind}")
         buffers = box_buffers(count, elements)
-        alloc = tile.AllocOp(tile.shared_buffer_type((buffers, rows, width), kind.element_type, box.stacked(buffers)))
+        alloc = tile.AllocOp(tile.shared_buffer_type((buffers, *kind.get_shape()), kind.element_type, box.stacked(buffers)))
         insert_before(next(iter(by_store)), alloc)
         rings[kind] = Ring(alloc, box)
     return rings
@@ -243,9 +243,9 @@ class StoreInBulkPass(KernelPass):
                 reason = boxes
             text = "stored by descriptor copies" if reason is None else f"stored by the threads: {reason}"
             remarks.emit("decision" if reason is None else "refusal", NAME, kernel.sym_name.data, text, location_of(store))
-        rings, rules = make_rings(by_store), spec.bulk_tensor
-        if rules is None:
+        if (rules := spec.bulk_tensor) is None:
             return
+        rings = make_rings(by_store, rules)
         own = own_copies([op for op in kernel.body.block.ops if isinstance(op, tile.StoreOp)])
         for store, kinds in by_store.items():
             _rewrite(store, kinds, rings, Boxes(store, config.mixed_widths, own[store], rules))

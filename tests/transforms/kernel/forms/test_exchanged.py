@@ -44,6 +44,16 @@ def test_layouts(layouts: str, size: str) -> None:
     assert_right(work, module)
 
 
+@pytest.mark.parametrize("columns", [40, 88, 120, 168])
+@pytest.mark.parametrize("layouts", ["nt", "nn"])
+def test_widths_that_are_odd_multiples_of_8(layouts: str, columns: int) -> None:
+    work = _in_layout(f"gemm-f16-{layouts}-{2 * columns - 16}x136x200")
+    asked = CompileOptions(form="exchanged", tile=(64, columns, 64), warps=(4, 1), num_stages=3, consumer_warpgroups=2)
+    module, said = lowered(work.text, "sm_90a", asked)
+    assert "operands exchanged" in said and f"tile 64x{columns}x64" in said
+    assert_right(work, module)
+
+
 @pytest.mark.parametrize("merge", ["last", "cluster", "kernel"])
 @pytest.mark.parametrize(("layouts", "groups"), [("nt", 1), ("nn", 2)])
 def test_parts(merge: str, layouts: str, groups: int) -> None:
