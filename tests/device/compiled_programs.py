@@ -86,6 +86,16 @@ CASES: dict[str, Case] = {
     "turns": Case(_matmul(1900, 1560, 136), TURNS, (IN_TURNS, IN_FLIGHT)),
     "cluster": Case(_matmul(500, 512, 200), replace(ROLES, cluster=2), (ROLE, SHARED_FETCH, "cluster_barrier")),
     "cluster-kn": Case(_matmul(500, 512, 200, transposed=False), replace(ROLES, cluster=2), (ROLE, SHARED_FETCH, "cluster_barrier")),
+    "cluster-both": Case(
+        _matmul(500, 520, 200),
+        replace(ROLES, cluster=4, cluster_n=2, group_m=2),
+        (ROLE, r"multicast array<i64: 0, 2> relative", "cluster_barrier"),
+    ),
+    "cluster-both-kn": Case(
+        _matmul(2040, 760, 200, transposed=False),
+        replace(ROLES, cluster=8, cluster_n=2, group_m=4),
+        (ROLE, r"multicast array<i64: 0, 4> relative", "cluster_barrier"),
+    ),
     "cluster-deferred": Case(
         _matmul(2040, 1536, 136), replace(ROLES, cluster=2, deferred_store=True), (SHARED_FETCH, "cluster_barrier", DEFERRED)
     ),

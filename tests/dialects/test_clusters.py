@@ -44,6 +44,17 @@ def test_round_trip() -> None:
     assert second.peer_ranks() == ()
 
 
+def test_relative_ranks() -> None:
+    text = text_of("  sync.arrive %b peers array<i64: 0, 1, 2> relative", cluster="cluster = 4 : i64, ")
+    module = parse_module(text.replace("multicast array<i64: 0, 1>", "multicast array<i64: 0, 2> relative"), "x.mlir")
+    printed = print_module(module)
+    assert print_module(parse_module(printed, "x.mlir")) == printed
+    copy = next(op for op in module.walk() if isinstance(op, tile.CopyOp))
+    assert [copy.multicast_ranks(rank) for rank in range(4)] == [(0, 2), (1, 3), (2, 0), (3, 1)]
+    (arrive,) = (op for op in module.walk() if isinstance(op, sync.ArriveOp))
+    assert [arrive.peer_ranks(rank) for rank in range(4)] == [(0, 1, 2), (1, 0, 3), (2, 3, 0), (3, 2, 1)]
+
+
 role = '  "pipe.roles"() <{names = ["x"], warps = array<i64: 4>, groups = array<i64: 1>, registers = array<i64: 0>'
 end = "  pipe.end_role\n}) : () -> ()"
 
@@ -54,6 +65,12 @@ end = "  pipe.end_role\n}) : () -> ()"
         (text_of("  sync.arrive %b peers array<i64: 2>"), r"TR416: 'sync.arrive': workgroups \[2\] of a cluster of 2"),
         (text_of("  sync.arrive %b peers array<i64: 1, 1>"), r"TR416: 'sync.arrive': workgroups \[1, 1\] of a cluster of 2"),
         (text_of("  sync.arrive %b peers array<i64>"), r"TR416: 'sync.arrive': workgroups \[\] of a cluster of 2"),
+        (
+            text_of("  sync.arrive %b peers array<i64: 0, 1> relative", cluster="cluster = 3 : i64, "),
+            r"TR416: 'sync.arrive': relative ranks in a cluster of 3",
+        ),
+        (text_of("  sync.arrive %b relative"), "TR201: 'sync.arrive': .* only where `peers` lists them"),
+        (text_of().replace("multicast array<i64: 0, 1>", "relative"), "TR201: 'tile.copy': .* only where `multicast` lists them"),
         (text_of(cluster=""), r"TR416: 'tile.copy': workgroups \[0, 1\] of a cluster of 1"),
         (
             text_of().replace(" signals %b : !sync.mbarrier", "").replace('"bulk_tensor"', '"cp_async"'),
@@ -65,7 +82,21 @@ end = "  pipe.end_role\n}) : () -> ()"
         (text_of(f"{role}, ping_pong = array<i64: 1>}}> ({{\n{end}"), "TR201: 'pipe.roles': .* ping_pong lists numbers of its 1 roles"),
         (text_of(f"{role}}}> ({{\n  sync.cluster_barrier\n{end}"), "TR416: 'sync.cluster_barrier': .* outside pipe.roles"),
     ],
-    ids=["rank", "twice", "none", "no cluster", "queued", "part shape", "part axis", "no slot", "no such role", "in a role"],
+    ids=[
+        "rank",
+        "twice",
+        "none",
+        "three",
+        "relative to none",
+        "relative copy",
+        "no cluster",
+        "queued",
+        "part shape",
+        "part axis",
+        "no slot",
+        "no such role",
+        "in a role",
+    ],
 )
 def test_refusals(text: str, why: str) -> None:
     with pytest.raises((VerifyException, TreadleError), match=why):

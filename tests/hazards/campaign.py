@@ -54,6 +54,12 @@ def compiled() -> Iterator[tuple[str, tile.KernelOp]]:
         ("threads", "sm_90a", CompileOptions(), (64, 33, 100)),
         ("pipelined", "sm_90a", CompileOptions(roles=False, pipeline_stages=3), (64, 64, 320)),
         ("cluster", "sm_90a", CompileOptions(tile=(64, 64, 64), warps=(4, 1), consumer_warpgroups=1, num_stages=2), (256, 64, 192)),
+        (
+            "cluster_both",
+            "sm_90a",
+            CompileOptions(tile=(64, 64, 64), warps=(4, 1), num_stages=2, form="roles", cluster=4, cluster_n=2, group_m=2),
+            (128, 128, 192),
+        ),
         ("mfma", "gfx942", CompileOptions(), (32, 32, 96)),
         ("wmma", "gfx1100", CompileOptions(), (32, 32, 96)),
     )

@@ -12,9 +12,8 @@ class RolePlan(NamedTuple):
     epilogue runs under another's main loop. `steps_in_flight`: groups of matrix instructions left in flight when a slot is waited for (0
     or 1). `producer_registers`, `consumer_registers`: of a thread. `workgroups`: how many take all tiles in turn, 0 for one a tile.
     `deferred_stores`: 1 where a tile's boxes are stored under the main loop of the next. `cluster`: workgroups that fetch once what
-    they share, `cluster_n` of them neighbours along n, which share the operand of their tiles' rows, the others along m, which share that of
-    their columns. `epilogue_slots`: slots of the rings of what a tile's epilogue reads,
-    at most two for each of its boxes.
+    they share, `cluster_n` of them neighbours along n, which share the operand of their tiles' rows, the others along m, which share
+    that of their columns. `epilogue_slots`: slots of the rings of what a tile's epilogue reads, at most two for each of its boxes.
     `fills_in_flight`: slots whose copies by all threads of the producer are still in flight when the next one's are issued.
     `by_grid`: 1 where as many workgroups take all tiles in turn as the kernel's `turns` says, instead of `workgroups`.
     `issue_turns`: 1 where the groups of consumers issue the matrix instructions of a step one after another.

@@ -32,6 +32,7 @@ from treadle.ir.core import (
     Pure,
     SSAValue,
     TypeAttribute,
+    VerifyException,
     irdl_attr_definition,
     irdl_op_definition,
     operand_def,

@@ -45,9 +45,9 @@ COPIED_AHEAD = 3
 """How arithmetic and memory add up: rings keep the memory busy meanwhile (see `limited`)."""
 NEAR = 6
 """How two limits of a step add up where they are near one another (see `limited`)."""
-ALONE_NEAR, SEVERAL_NEAR = 5, 8
-"""The same of a tile's arithmetic and copies, for one consumer warpgroup, which cannot compute while it waits for a slot, and for several
-side by side: of 3,671 tilings of some 300 products, on an H200, the one were modelled 2 % too fast and the others 1 to 2 % too slow.
+ALONE_NEAR = 4.5
+"""The same of a tile's arithmetic and copies, for one consumer warpgroup alone, which cannot compute while it waits for a slot: of 3,671
+tilings of some 300 products, on an H200, such ones were modelled 2 % too fast, those of rows that begin inside sectors 5 %.
 """
 
 
@@ -259,7 +259,7 @@ class _TileModel:
         self.beside = self.leaving if model.threads_store and self.copies.threads else elements * model.cut_stores(tile)
         self.computing = elements * (model.heavy / tile.consumer_warpgroups + model.reading)
         self.between = self.rates.deferred_overhead if tile.deferred_store else self.rates.tile_overhead + self.leaving
-        self.near = NEAR if tile.ping_pong > 1 else ALONE_NEAR if tile.consumer_warpgroups == 1 else SEVERAL_NEAR
+        self.near = ALONE_NEAR if tile.consumer_warpgroups * tile.ping_pong == 1 else NEAR
 
     def _step(self, active: int, part: float) -> tuple[float, float]:
         """Clocks of a step's arithmetic and of its copies, with so many units at work. Clocks follow power: arithmetic slows down."""

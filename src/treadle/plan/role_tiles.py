@@ -45,7 +45,8 @@ class RoleTile:
     `ping_pong`: sets of such groups that take tiles in turn, one's epilogue under another's main loop. `steps_in_flight`: groups of matrix
     instructions in flight while the next stage is waited for. `group_m`: rows of tiles walked together. `deferred_store`: a tile's results
     leave under the next one's main loop. `cluster`: workgroups with consecutive tiles that fetch what they share once, `cluster_n` of them
-    neighbours along n and the others along m, which share one operand each (`cluster_extents`; 0: all share one). `tail_tile_n`: columns of further tiles that fill the last round (see `mixed_widths`), 0 for none.
+    neighbours along n and the others along m, which share one operand each (`cluster_extents`; 0: all share one).
+    `tail_tile_n`: columns of further tiles that fill the last round (see `mixed_widths`), 0 for none.
     """
 
     m: int
@@ -320,8 +321,8 @@ def in_clusters(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> tuple
                 found.append(each)
     if problem.shape.tiles(tile.rows, tile.n) > clustered_units(PAIR * PAIR, spec):
         return tuple(found)
-    parts = (both_parts(which, extent, problem, spec) for which, extent in enumerate((tile.m, tile.n)))
-    for along_m, along_n in both_extents(*parts, most_neighbours(m, tile.rows), most_neighbours(n, tile.n)):
+    of_a, of_b = both_parts(0, tile.m, problem, spec), both_parts(1, tile.n, problem, spec)
+    for along_m, along_n in both_extents(of_a, of_b, most_neighbours(m, tile.rows), most_neighbours(n, tile.n)):
         each = _clustered(tile, along_m * along_n, -(-tile.group_m // along_m) * along_m, along_n)
         if tile_count(each, problem.shape) <= clustered_units(each.cluster, spec):
             found.append(each)

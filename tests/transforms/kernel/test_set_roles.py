@@ -137,7 +137,7 @@ def test_clusters_have_the_same_steps(kind: type[arith.DivUIOp], number: int, in
     """Workgroups of a cluster of two share a part of a sum, and its length, where their ids divided by an even number tell it."""
     kernel = kernel_in(until("lower-layout-conversions", replace(OPTIONS, consumer_warpgroups=1)))
     (loop,) = (op for op in kernel.body.block.ops if isinstance(op, scf.ForOp))
-    assert cluster_refusal(kernel, 2, in_turn=in_turn) is None
+    assert cluster_refusal(kernel, (2, 1), in_turn=in_turn) is None
     by = arith.ConstantOp(builtin.IntegerAttr(number, builtin.IndexType()))
     own, other = tile.ProgramIdOp(0), arith.ConstantOp(builtin.IntegerAttr(64, builtin.IndexType()))
     part = kind(own.result, by.result)
@@ -145,7 +145,7 @@ def test_clusters_have_the_same_steps(kind: type[arith.DivUIOp], number: int, in
     for op in (by, own, other, part, steps):
         kernel.body.block.insert_op_before(op, loop)
     loop.operands[1] = steps.result
-    assert cluster_refusal(kernel, 2, in_turn=in_turn) == (STEPS_OF_TILES if is_refused else None)
+    assert cluster_refusal(kernel, (2, 1), in_turn=in_turn) == (STEPS_OF_TILES if is_refused else None)
     assert turns_refusal(kernel) == STEPS_OF_TILES
 
 

@@ -38,9 +38,9 @@ class Config(ContractionConfig):
     `tile` of it, neighbours along m. `ping_pong`: sets of them that take tiles in turn. `steps_in_flight`: groups of matrix instructions
     that still run when the next slot is waited for (0 or 1). `deferred_store`: a tile's results leave under the next one's first steps.
     `cluster`: workgroups that fetch what they share once: `cluster_n` neighbours along n A's tile, the others, along m, B's.
-    `workgroups`: how many take all tiles in turn, 0 for one a tile. `blocks`: where tiles of two widths lie (see `MixedWidths.numbers`), empty where all have one. `channel_step`: of a convolution,
-    whole steps of channels for each place of a window (0: as many as there are). `places_inside`: all places of a window are taken for one
-    step of channels before the next one (see `analysis/window_steps.py`).
+    `workgroups`: how many take all tiles in turn, 0 for one a tile. `blocks`: where tiles of two widths lie (see `MixedWidths.numbers`),
+    empty where all have one. `channel_step`: of a convolution, whole steps of channels for each place of a window (0: as many as there
+    are). `places_inside`: all places of a window are taken for one step of channels before the next one (see `analysis/window_steps.py`).
     """
 
     form: ClassVar[str] = NAME

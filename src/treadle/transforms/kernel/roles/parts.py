@@ -174,8 +174,8 @@ def part_axis(copy: tile.CopyOp, count: int, *, rows: bool) -> int | None:
 
 
 def cluster_refusal(kernel: tile.KernelOp, cluster: tuple[int, int], *, in_turn: bool = False) -> str | None:
-    """Why so many workgroups along m of a kernel that `refusal` lets pass cannot share the operand of their tiles' columns, or so many along
-    n that of their rows; None where they can. `in_turn`: a workgroup has several tiles.
+    """Why so many workgroups along m of a kernel that `refusal` lets pass cannot share the operand of their tiles' columns, or so many
+    along n that of their rows; None where they can. `in_turn`: a workgroup has several tiles.
     """
     along_m, along_n = cluster
     if any(isinstance(op, tile.AwaitTurnOp) for op in kernel.walk()):

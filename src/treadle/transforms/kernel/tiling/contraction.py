@@ -138,11 +138,11 @@ def _raster(
     if along_m == 1:
         m_place, n_place = grouped_raster(index, index.divide(plane, along_n), counts[0], index.divide(counts[1], along_n), group)
         return m_place, index.add(index.multiply(n_place, along_n), index.remainder(plane, along_n))
-    rank, clusters = index.remainder(plane, along_m * along_n), [index.divide(counts[0], along_m), index.divide(counts[1], along_n)]
-    places = grouped_raster(index, index.divide(plane, along_m * along_n), *clusters, max(1, group // along_m))
-    own = index.remainder(rank, along_m), index.divide(rank, along_m)
-    m_place, n_place = (index.add(index.multiply(*place), at) for *place, at in zip(places, together, own, strict=True))
-    return m_place, n_place
+    rank, cluster = index.remainder(plane, along_m * along_n), index.divide(plane, along_m * along_n)
+    clusters_m, clusters_n = index.divide(counts[0], along_m), index.divide(counts[1], along_n)
+    m_place, n_place = grouped_raster(index, cluster, clusters_m, clusters_n, max(1, group // along_m))
+    m_place = index.add(index.multiply(m_place, along_m), index.remainder(rank, along_m))
+    return m_place, index.add(index.multiply(n_place, along_n), index.divide(rank, along_m))
 
 
 def _has_elements(kernel: KernelBuilder, config: ContractionConfig, counts: TileCounts) -> SSAValue | None:
