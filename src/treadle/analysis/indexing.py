@@ -5,7 +5,6 @@
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property
 from math import prod
 from typing import TypeAlias, cast
@@ -28,7 +27,7 @@ from treadle.ir.core import (
     SSAValue,
 )
 from treadle.ir.dialects import arith, builtin, linalg, tensor
-from treadle.records import dataclass
+from treadle.records import dataclass, replace
 
 
 @dataclass(frozen=True)

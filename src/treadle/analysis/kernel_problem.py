@@ -1,7 +1,6 @@
 """What a kernel form is chosen for: a kernel's loop nest, the machine, what the user asks for, and what follows from them."""
 
 from copy import copy
-from dataclasses import replace
 from functools import cached_property
 from math import prod
 
@@ -28,7 +27,7 @@ from treadle.plan.form_times import Gathered
 from treadle.plan.multiply_add_tiles import multiplies_pieces
 from treadle.plan.role_tiles import OperandRows, ResultShape, RoleProblem
 from treadle.plan.tile_config import ContractionShape, ContractionTypes, contraction_types, promotes
-from treadle.records import dataclass
+from treadle.records import dataclass, replace
 
 NO_OVERRIDES = ContractionOverrides()
 FOLLOWED = 64

@@ -4,7 +4,6 @@ Reads `dispatch.kernel` (the guarantees in docs/architecture.md), writes nothing
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import Literal
 
@@ -38,7 +37,7 @@ from treadle.ir.dialects import builtin, linalg
 from treadle.ir.locations import location_of
 from treadle.layout.windows import Windows
 from treadle.plan.expr import Expr, as_expr, constant
-from treadle.records import dataclass
+from treadle.records import dataclass, replace
 
 FILLS_A_TILE = 128
 """An axis as long as this is as good as any longer one; the innermost has the shortest strides."""

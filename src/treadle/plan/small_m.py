@@ -9,7 +9,6 @@ is requested (Little's law). Copies of whole boxes keep far more in flight: ther
 tiles load the units. Constants are the product's (`StreamingRates`, `SwappedRates`).
 """
 
-from dataclasses import replace
 from functools import lru_cache
 from itertools import product
 from math import inf
@@ -19,7 +18,7 @@ from treadle.machine.rates import SwappedRates
 from treadle.machine.spec import MatrixInstruction, TargetSpec
 from treadle.plan.cache_requests import request_factor
 from treadle.plan.tile_config import UNKNOWN_EXTENT, next_power_of_two
-from treadle.records import dataclass
+from treadle.records import dataclass, replace
 
 MOST_ROWS = 64
 """Beyond it the small operand's traffic and arithmetic count, and ordinary tiles serve."""

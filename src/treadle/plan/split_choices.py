@@ -1,7 +1,6 @@
 """The ways to compute a contraction and its parts, as the choice of a split sees them: modelled times of all kernel forms. No IR."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import lru_cache
 from math import inf
 from typing import Final, NamedTuple
@@ -34,7 +33,7 @@ from treadle.plan.small_m import (
 )
 from treadle.plan.split_tiles import SplitProblem, best_split_tile, split_tile_seconds, split_tiles
 from treadle.plan.tile_config import ContractionShape, ContractionTypes, TileProblem
-from treadle.records import dataclass
+from treadle.records import dataclass, replace
 
 LEAST_STAGES: Final = 4
 """Of the longest that rings have, in a contraction's part: a shorter one is gone before its pipeline is full."""

@@ -6,7 +6,6 @@ reductions are in `reduction_parts.py`.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache, partial
 from heapq import heapify, heappop, heappush
 from math import inf
@@ -36,7 +35,7 @@ from treadle.plan.split_choices import (
     split_tile_counts,
 )
 from treadle.plan.tile_config import ContractionShape
-from treadle.records import dataclass
+from treadle.records import dataclass, replace
 
 CLEAR_GAIN: Final = 0.8
 """The parts must be modelled to take at most so much of the whole's time: models are not better than that."""

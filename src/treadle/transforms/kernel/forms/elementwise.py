@@ -1,7 +1,6 @@
 """elementwise: kernels all of whose dimensions are parallel, one tile a workgroup."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import ClassVar
 
 from treadle.analysis.axis_traffic import axis_shape
@@ -9,7 +8,7 @@ from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.kernel_problem import KernelProblem
 from treadle.plan.form_times import moving_seconds
 from treadle.plan.pointwise_tiles import halved, pointwise_tile
-from treadle.records import dataclass
+from treadle.records import dataclass, replace
 from treadle.transforms.kernel.forms.form import Choice, FormConfig, Grid
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
 from treadle.transforms.kernel.tiling.elementwise import build_elementwise

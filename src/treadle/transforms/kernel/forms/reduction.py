@@ -1,7 +1,6 @@
 """reduction: reductions that are no contractions, over tiles of all axes."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import ClassVar
 
 from treadle.analysis.axis_traffic import axis_shape
@@ -11,7 +10,7 @@ from treadle.analysis.indexing import Reduction, sums_windows_alone
 from treadle.analysis.kernel_problem import KernelProblem
 from treadle.plan.reduction_tiles import reduction_tile
 from treadle.plan.row_tiles import RowTile, tiles_in_flight
-from treadle.records import dataclass
+from treadle.records import dataclass, replace
 from treadle.transforms.kernel.forms import elementwise
 from treadle.transforms.kernel.forms.form import Choice, Grid
 from treadle.transforms.kernel.forms.row_facts import line_of_rows, longest_reduced, read_bytes, walks_longest

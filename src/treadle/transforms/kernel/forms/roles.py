@@ -1,7 +1,6 @@
 """roles: copying and computing of a contraction go to different warps, which take the tiles in turn (set-roles, form-roles)."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import ClassVar
 
 from treadle.analysis.channel_steps import in_channel_steps
@@ -13,7 +12,7 @@ from treadle.plan.mixed_widths import MixedWidths
 from treadle.plan.role_search import RoleSearch
 from treadle.plan.role_tiles import ROLE_KNOBS, RoleTile, mixed_tiles, shared_operand
 from treadle.plan.tile_config import ContractionTile, TileProblem, contraction_tile
-from treadle.records import dataclass
+from treadle.records import dataclass, replace
 from treadle.transforms.kernel.forms.contraction import (
     GROUP_M,
     ContractionConfig,
