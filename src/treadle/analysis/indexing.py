@@ -70,6 +70,11 @@ class StructuredOp:
         """What it computes (see `classify`)."""
         return _classify_parallel(self) if self.is_parallel else _contraction(self) or _reduction(self)
 
+    @cached_property
+    def gathered(self) -> tuple[SSAValue, ...]:
+        """The tensors that it reads at computed places."""
+        return gathered_tensors(self.op)
+
     def operands(self) -> Iterator[tuple[SSAValue, AffineMap]]:
         """Inputs, then outputs, each with its map."""
         yield from zip(self.inputs, self.input_maps, strict=True)
