@@ -84,7 +84,7 @@ _COMBINED: dict[type[Operation], Callable[[Expr, Expr], Expr]] = {
 
 @lru_cache(maxsize=4096)
 def _combination(kind: type[Operation], left: Expr, right: Expr) -> Expr:
-    """What an operation makes of two expressions. The slices of a kernel's arguments begin and end at the same places, each told by operations
+    """What an operation makes of two expressions. Slices of a kernel's arguments begin and end at the same places, each told by operations
     of its own.
     """
     return _COMBINED[kind](left, right)

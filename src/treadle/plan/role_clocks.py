@@ -112,6 +112,12 @@ class RoleModel:
     differ in their batches and in k alone (see `RoleSearch.of`). `modelled`: how many tiles were, `steps`: how many different steps.
     """
 
+    # Without a dictionary of their own, attributes are read in half of the time where many models share what they hold.
+    __slots__ = (
+        *("_costs", "_leaving", "_matrix", "brought", "heavy", "k", "kept", "meets", "problem", "queue", "rates", "reading", "sides"),
+        *("spec", "threads_store", "units", "written"),
+    )
+
     def __init__(self, problem: RoleProblem, spec: TargetSpec) -> None:
         rates, shape = spec.rates.roles, problem.shape
         self.problem, self.spec, self.rates, self.units = problem, spec, rates, spec.compute_units

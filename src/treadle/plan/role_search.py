@@ -4,7 +4,7 @@ Tiles of one form (`held_forms`) differ in rings, orders and clusters. What a fo
 and by the model of a tile that takes the least of everything (`LeastModel`), which is hardly less than what the best of them takes.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
 from heapq import heapify, heappop, heappush
 from math import inf
@@ -61,9 +61,9 @@ class _Family(NamedTuple):
 
 
 _Form = tuple[RoleTile, bool, int, float, float, float, float, float, float, float, float]
-"""What a form's tiles take at least, whatever the batch and k are: whether groups take turns (`in_turns`), tiles of one batch, clocks beside
-steps (`around`), of these behind a unit's last step (`ends`), and `between` tiles. Of a step: `arithmetic`, by which share of it more where
-all units work (`power`), and that of it where tiles are `narrower`; what copies for one unit (`copies`), and for all (`cache`).
+"""What a form's tiles take at least, whatever the batch and k are: whether groups take turns, tiles of one batch, clocks beside steps, of
+these behind a unit's last step, and between tiles. Of a step: its arithmetic, by which share of it more where all units work, and that of
+it where tiles are narrower; what copies take for one unit, and for all.
 """
 
 
@@ -82,12 +82,15 @@ _Bound = tuple[float, int, RoleTile, tuple[float, ...]]
 class RoleSearch(RoleModel):
     """The model of a problem's tiles, and which of them is the best."""
 
+    __slots__ = ("_bounds", "_families", "_held", "_key", "_known", "_models", "_told", "step")
+
     def __init__(self, problem: RoleProblem, spec: TargetSpec) -> None:
         super().__init__(problem, spec)
         self.step = spec.slot_row_bytes // problem.operand_bytes
         self._families = _kept_families(problem.row.name, problem.operand_bytes, problem.shape.root_count, spec)
         self._known: dict[_Key, _Form] = {}
         self._models: dict[tuple[int, int, int, int, bool], tuple[float, list[LeastModel]]] = {}
+        self._told: dict[tuple[object, ...], tuple[float, list[float]]] = {}
         self._key: tuple[bool, bool, bool, bool, int] | None = None
         self._held: dict[tuple[object, ...], tuple[list[_Form], float, float, float]] = {}
         self._bounds: dict[tuple[object, ...], tuple[float, list[_Bound]]] = {}
@@ -95,7 +98,8 @@ class RoleSearch(RoleModel):
     def of(self, problem: RoleProblem) -> "RoleSearch":
         """The model of a problem that differs in its batch, in k, or in what tiles it may have."""
         found = RoleSearch.__new__(RoleSearch)
-        found.__dict__.update(self.__dict__)
+        for name in _SHARED:
+            setattr(found, name, getattr(self, name))
         found.problem, found.k, found._costs, found._key = problem, problem.shape.extents[2], {}, None
         return found
 
@@ -215,11 +219,19 @@ class RoleSearch(RoleModel):
 
     def _least_of(self, form: RoleTile) -> tuple[float, ...]:
         """The same of a form by the models of tiles that take the least of everything: of those alone, and of those in clusters if any."""
+        first, told = self._told_of(form)
+        first += self.merging(form) if self.problem.parts > 1 else 0
+        return tuple([first + clocks for clocks in told])
+
+    def _told_of(self, form: RoleTile) -> tuple[float, list[float]]:
+        """Clocks before a form's first step, and those of its tiles from there on but for merging their parts, which several may do."""
         problem, units, steps = self.problem, self.units, -(-self.k // self.step)
+        key = (form.rows, form.m, form.n, form.ping_pong, problem.shape.batch, self.k, problem.takes_turns, self._holding()[1])
+        if (known := self._told.get(key)) is not None:
+            return known
         tiles, told = problem.shape.tiles(form.rows, form.n), list[float]()
         full = -(-tiles // units) - 1
         first, models = self._models_of(form)
-        first += self.merging(form) if problem.parts > 1 else 0
         for model in models:
             is_narrower = model.may_defer and full and problem.shape.batch == 1
             part = 1 - 1 / MOST_NARROWER if is_narrower else 1.0
@@ -228,8 +240,9 @@ class RoleSearch(RoleModel):
                 found += full * model.turn(steps, units, part)
             elif full:
                 found += full * (model.last(steps, units) + self.rates.start_clocks)
-            told.append(first + found)
-        return tuple(told)
+            told.append(found)
+        known = self._told[key] = first, told
+        return known
 
     def _found_families(self) -> list[_Family]:
         found: dict[tuple[int, int, bool], _Family] = {}
@@ -242,8 +255,8 @@ class RoleSearch(RoleModel):
         return list(found.values())
 
     def _forms(self, family: _Family, known: dict[_Key, _Form], columns: dict[int, _Extent], *, clusters: bool) -> list[_Form]:
-        """What a family's forms take at least. `known`: of those that were asked for before. `columns`: extents along n, which families have
-        in common. `clusters`: of which they may be.
+        """What a family's forms take at least. `known`: of those that were asked for before. `columns`: extents along n, which families
+        have in common. `clusters`: of which they may be.
         """
         rates, problem, units, (m, groups, in_turns, may_defer, widths) = self.rates, self.problem, self.units, family
         of_m, fill = self._extent(0, m * groups, m, clusters=clusters), self.step * problem.operand_bytes * rates.fill_clocks
@@ -341,3 +354,7 @@ class RoleSearch(RoleModel):
         first = self.step * self.problem.operand_bytes * rates.fill_clocks * (of_m.read + of_n.read)
         found = self._models[key] = first, models
         return found
+
+
+_SHARED = (*RoleModel.__slots__, *RoleSearch.__slots__)
+"""What models have in common whose problems differ in their batches, in k, or in what tiles they may have (see `RoleSearch.of`)."""
