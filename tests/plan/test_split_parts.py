@@ -27,6 +27,7 @@ from treadle.plan.split_choices import (
     SplitContraction,
     are_alike,
     choices_of_one_tile,
+    least_seconds,
     moved_bytes,
     role_costs,
 )
@@ -145,6 +146,15 @@ def test_bounds_that_cost_little_are_bounds(target: str, m: int, n: int, steps: 
     for model in costs.of(part):
         assert model.floor(count, 64 * steps) <= model.least() * (1 + SLACK)
         assert model.least() <= min(model.costs().values(), default=inf) * (1 + SLACK)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(TARGETS), st.integers(1, 5000), st.integers(1, 2000), st.integers(1, 40_000))
+def test_what_sizes_alone_tell_is_no_more_than_any_time(target: str, m: int, n: int, k: int) -> None:
+    problem, spec = product_of(m, n, k, target)
+    least = least_seconds(problem, spec)
+    assert 0 < least <= fastest_seconds(problem, spec)
+    assert fastest_seconds(problem, spec, enough=0.99 * least) == inf
 
 
 @settings(max_examples=40, deadline=None)

@@ -30,6 +30,7 @@ from treadle.plan.split_choices import (
     SplitContraction,
     are_alike,
     choices_of_one_tile,
+    least_seconds,
     moved_bytes,
     role_costs,
     split_tile_counts,
@@ -197,6 +198,8 @@ def fastest_seconds(problem: SplitContraction, spec: TargetSpec, *, splits: bool
     """Modelled time of a contraction of known sizes in its fastest form, in parts where it may be split and these are clearly faster;
     infinite where it is sure to be more than `enough`.
     """
+    if enough < least_seconds(problem, spec) * (1 - SLACK):
+        return inf
     return _split_of(problem, spec, False).seconds(splits, enough)
 
 
