@@ -133,7 +133,6 @@ def test_who_merges_fastest_is_found_whoever_is_looked_at_first(target: str, m: 
     together = merge_times(problem, part, count, costs, spec, inf)
     fastest = min(alone, key=lambda who: alone[who])
     assert (min(together, key=lambda who: together[who]), min(together.values())) == (fastest, alone[fastest])
-    assert all(time >= alone[who] for who, time in together.items())
 
 
 @settings(max_examples=60, deadline=None)
@@ -259,6 +258,9 @@ def test_few_parts_are_modelled_where_models_are_shared() -> None:
     problem, spec = product_of(24, 1000, 1 << 12, "sm_90a")
     assert split_contraction(problem, spec) is not None
     (model, *_) = role_costs(replace(problem, shape=replace(problem.shape, k=None)), spec).of(problem.shape)
+    for each in role_costs(replace(problem, shape=replace(problem.shape, k=None)), spec).of(problem.shape):
+        each.costs()
+        assert all(least <= each.at_least(form) * (1 + SLACK) for least, form in each.forms())
     steps = model.steps
     assert steps > 0
     assert split_contraction(replace(problem, shape=replace(problem.shape, k=1 << 13)), spec) is not None

@@ -110,16 +110,17 @@ class RoleSearch(RoleModel):
         Forms are looked at in the order of what they take at least, until that is more than the best tile takes.
         """
         found: RoleTile | None = None
-        least, place = inf, 0
+        least, place, merges = inf, 0, self.problem.parts > 1
         bounds = self._at_once() if self.problem.in_cluster else self._bounded()[1]
         left = [each for each in bounds if each[0] <= enough]
         heapify(left)
         while left:
             bound, number, form, told = heappop(left)
-            if bound > min(least * (1 + SLACK), enough):
+            limit = min(least * (1 + SLACK), enough)
+            if bound > limit:
                 break
             if not told:
-                if admits is None or admits(form):
+                if (admits is None or admits(form)) and (not merges or bound + self.merging(form) <= limit):
                     told = self._least_of(form)
                     heappush(left, (min(told), number, form, told))
                 continue
@@ -143,6 +144,10 @@ class RoleSearch(RoleModel):
     def least(self) -> float:
         """Clocks that any tile takes at least; infinitely many where no form fits the registers."""
         return self._bounded()[0]
+
+    def forms(self) -> list[tuple[float, RoleTile]]:
+        """The forms that registers allow behind the clocks that their tiles take at least, the least first."""
+        return [(bound, form) for bound, _, form, _ in sorted(self._bounded()[1])]
 
     def _bounded(self) -> tuple[float, list[_Bound]]:
         """The forms that registers allow with what they take at least and their numbers: the first copies, in each round steps of matrix
