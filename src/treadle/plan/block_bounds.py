@@ -105,6 +105,7 @@ def sole_extremum(value: Expr) -> Atom | None:
     return atom if atom is not None and atom.kind in ("min", "max") else None
 
 
+@lru_cache(maxsize=1024)
 def spread(value: Expr) -> Expr:
     """The same value with what is added to a `min` or `max` moved into it, one after the other, where it stands alone in its term."""
     for factors, coefficient in value.terms:
@@ -163,6 +164,7 @@ def _common(found: list[Trend]) -> Trend:
     return "linear" if found == ["linear"] else "unknown"
 
 
+@lru_cache(maxsize=1024)
 def in_whole_steps(size: Expr, rest: Expr, step: int) -> bool:
     """Whether walking `size` elements in steps of so many never goes beyond them, unless it goes beyond the `rest` of the array too."""
     size = spread(size)

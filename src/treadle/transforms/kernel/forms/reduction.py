@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-from treadle.analysis.axis_traffic import axis_shape
+from treadle.analysis.axis_traffic import axis_shapes
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.folds import is_separable
 from treadle.analysis.indexing import Reduction, sums_windows_alone
@@ -37,7 +37,7 @@ def refusal(problem: KernelProblem) -> str | None:
 def decide(problem: KernelProblem) -> Sequence[Choice]:
     """See `Form`."""
     kind = problem.nest.computation
-    shapes = tuple(axis_shape(problem.nest, axis) for axis in problem.nest.axes)
+    shapes = axis_shapes(problem.nest)
     in_parts = isinstance(kind, Reduction) and is_separable(problem.nest.root, kind)
     if not shapes:
         return elementwise.halvings(problem, Config())
