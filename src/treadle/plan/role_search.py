@@ -145,10 +145,6 @@ class RoleSearch(RoleModel):
         """Clocks that any tile takes at least; infinitely many where no form fits the registers."""
         return self._bounded()[0]
 
-    def forms(self) -> list[tuple[float, RoleTile]]:
-        """The forms that registers allow behind the clocks that their tiles take at least, the least first."""
-        return [(bound, form) for bound, _, form, _ in sorted(self._bounded()[1])]
-
     def _bounded(self) -> tuple[float, list[_Bound]]:
         """The forms that registers allow with what they take at least and their numbers: the first copies, in each round steps of matrix
         instructions or of copies, and results that leave. Before them the least of all; behind each that models may tell more.

@@ -185,23 +185,6 @@ def _part_tiles(model: RoleSearch, most: int | None = None) -> Callable[[RoleTil
     return lambda tile: tile.ping_pong == 1 and (most is None or shape.tiles(tile.rows, tile.n) <= most)
 
 
-def _least_merged(models: Sequence[RoleSearch], count: int, moved: int, most: int | None, spec: TargetSpec) -> float:
-    """Seconds that parts and their merge in a role kernel take at least: by the last workgroup, or (`most`) in clusters, so many tiles' at
-    most.
-    """
-    least, in_cluster = inf, most is not None
-    fewest = seconds(cluster_clocks(0, spec) if in_cluster else last_clocks(count, 0, spec), spec)
-    for model in models:
-        admits = _part_tiles(model, most)
-        for clocks, form in model.forms():
-            alone = bounded_seconds(clocks, moved, spec)
-            if alone + fewest >= least:
-                break
-            if admits(form):
-                least = min(least, alone + seconds(merge_clocks(form, count, spec, in_cluster=in_cluster), spec))
-    return least
-
-
 def _last_seconds(count: int, choice: Choice, spec: TargetSpec) -> float:
     return choice.seconds + seconds(last_clocks(count, choice.elements, spec), spec)
 
@@ -317,24 +300,8 @@ class _Split:
         clocks = min([model.least() if is_sharp else model.floor(part.batch or 1, part.k or 1) for model in models], default=inf)
         of_roles = bounded_seconds(clocks, moved, spec) + merging
         in_cluster = bounded_seconds(clocks, moved - count * self._each, spec) + together if together < inf else inf
-        if is_sharp and models:
-            of_roles, in_cluster = self._least_in_roles(models, clocks, count)
         distance, least = abs(count * self._small - spec.compute_units), min(of_roles, in_cluster, others + min(merging, together))
         return of_roles if models else 0.0, distance, count, is_sharp, least
-
-    def _least_in_roles(self, models: Sequence[RoleSearch], clocks: float, count: int) -> tuple[float, float]:
-        """What so many parts and their merge take at least in role kernels, and where clusters merge them. `clocks`: parts alone."""
-        problem, spec, part, held, (moved, *_) = (
-            self._problem,
-            self._spec,
-            self._parts[count],
-            count * self._each,
-            self._least_merging(count),
-        )
-        by_kernel = bounded_seconds(clocks, moved, spec) + merge_seconds(count, problem.results, problem.partial_bytes, spec)
-        by_last = _least_merged(models, count, moved, None, spec) + seconds(traffic_clocks(held, spec), spec)
-        most = _most_tiles_in_clusters(problem, part, count, spec)
-        return min(by_kernel, by_last), _least_merged(models, count, moved - held, most, spec) if most else inf
 
     def _least_merging(self, count: int) -> tuple[int, bool, float, float, float]:
         """Bytes that parts move, and whether they are alike; what merging takes at least, and in a cluster; what forms but roles do."""
