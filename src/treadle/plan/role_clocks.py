@@ -238,8 +238,8 @@ class RoleModel:
 
 
 class _TileModel:
-    """What the clocks of a tile's rounds are made of. `copies`: those of a step; `slowest`: those under which its arithmetic runs. `is_least`:
-    its consumers take no longer than those of any tile of its form.
+    """What the clocks of a tile's rounds are made of. `copies`: those of a step; `slowest`: those under which its arithmetic runs.
+    `is_least`: its consumers take no longer than those of any tile of its form.
     """
 
     def __init__(self, model: RoleModel, tile: RoleTile, copies: Copies, *, is_least: bool = False) -> None:
