@@ -164,6 +164,7 @@ def test_what_forms_take_at_least_is_kept_for_each_number_of_parts_apart(pitch: 
     form = held_forms(asked, SPEC)[0]
     first = whole.at_least(form)
     for batch, k, parts, in_cluster, turns in (
+        (1, 2048, 1, False, True),
         (4, 2048, 1, False, True),
         (4, 2048, 4, False, True),
         (4, 2048, 4, True, True),
