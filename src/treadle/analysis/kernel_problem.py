@@ -84,6 +84,7 @@ class KernelProblem:
         """
         found = copy(self)
         object.__setattr__(found, "spec", spec)
+        found.__dict__.pop("exchanged", None)  # a problem with rates of its own
         return found
 
     @cached_property

@@ -6,7 +6,6 @@ guarantees in docs/architecture.md), writes nothing.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
-from operator import add, floordiv, mod, mul, sub
 from typing import TypeAlias
 
 from treadle.analysis.indexing import StructuredOp, structured
@@ -66,15 +65,15 @@ def compose(map_: AffineMap, dims: Linears, rank: int) -> Linears:
 
 
 _COMBINED: dict[type[Operation], Callable[[Expr, Expr], Expr]] = {
-    arith.AddiOp: add,
-    arith.SubiOp: sub,
-    arith.MuliOp: mul,
+    arith.AddiOp: Expr.__add__,
+    arith.SubiOp: Expr.__sub__,
+    arith.MuliOp: Expr.__mul__,
     # Sizes: not negative.
-    arith.FloorDivSIOp: floordiv,
-    arith.DivSIOp: floordiv,
-    arith.DivUIOp: floordiv,
-    arith.RemSIOp: mod,
-    arith.RemUIOp: mod,
+    arith.FloorDivSIOp: Expr.__floordiv__,
+    arith.DivSIOp: Expr.__floordiv__,
+    arith.DivUIOp: Expr.__floordiv__,
+    arith.RemSIOp: Expr.__mod__,
+    arith.RemUIOp: Expr.__mod__,
     arith.MinSIOp: minimum,
     arith.MinUIOp: minimum,
     arith.MaxSIOp: maximum,
