@@ -291,7 +291,13 @@ def engine_clocks(rows: float, missing: int, row_bytes: int, rates: SwappedRates
 
 def copied_clocks(memory_bytes: float, spec: TargetSpec) -> float:
     """Clocks in which all units together copy so many bytes of global memory."""
-    return memory_bytes / (spec.product.unit_bytes_per_clock * spec.compute_units * spec.rates.swapped.peak_share)
+    return memory_bytes / _copied_bytes(spec)
+
+
+@lru_cache(maxsize=64)
+def _copied_bytes(spec: TargetSpec) -> float:
+    """What they copy in a clock."""
+    return spec.product.unit_bytes_per_clock * spec.compute_units * spec.rates.swapped.peak_share
 
 
 def swapped_clocks(tile: SwappedTile, shape: SmallShape, spec: TargetSpec) -> float:
