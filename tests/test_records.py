@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import pytest
 
-from treadle.records import Record, dataclass
+from treadle.records import Record, dataclass, replace
 
 T = TypeVar("T")
 
@@ -335,6 +335,48 @@ def test_dataclasses_of_other_processes_can_be_read() -> None:
     unmade.a = 1
     assert unmade == Never(1)
     assert repr(unmade).endswith("Never(a=1)")
+
+
+@dataclass(frozen=True)
+class Sized:
+    """A dataclass that checks itself, and keeps what it works out."""
+
+    rows: int
+    columns: int = 2
+
+    def __post_init__(self) -> None:
+        if self.rows < 0:
+            raise ValueError("negative")
+
+    @cached_property
+    def area(self) -> int:
+        return self.rows * self.columns
+
+
+def test_replaced_fields() -> None:
+    one = Sized(3)
+    assert one.area == 6
+    other = replace(one, rows=5)
+    assert (other, other.area, one.area) == (Sized(5), 10, 6)  # what was kept is of the old fields
+    assert replace(one) == one
+    assert hash(replace(other, rows=3)) == hash(one)
+    with pytest.raises(ValueError, match="negative"):
+        replace(one, rows=-1)
+    for wrong in ("depth", "area"):
+        with pytest.raises(TypeError, match=f"Sized takes no '{wrong}'"):
+            replace(one, **{wrong: 1})
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        other.rows = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("name", [name for name in OURS if name not in ("Hidden", "Empty")])
+def test_replacing_is_like_that_of_standard_ones(name: str) -> None:
+    for _ in range(20):  # `__init__` is compiled on the way
+        one = OURS[name](a=1)
+        assert dataclasses.asdict(replace(one, a=2)) == dataclasses.asdict(dataclasses.replace(one, a=2))
+        assert (type(replace(one)), replace(one).a, one.a) == (type(one), 1, 1)
+        with pytest.raises(TypeError):
+            replace(one, z=1)
 
 
 def test_abstract_dataclasses_have_no_instances() -> None:

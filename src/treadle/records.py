@@ -5,12 +5,14 @@ compilation imports hundreds of records, uses half, and prints or compares few.
 """
 
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, dataclass_transform
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Record", "dataclass"]
+_Made = TypeVar("_Made")
+
+__all__ = ["Record", "dataclass", "replace"]
 
 _ABSENT: Any = object()
 _INTERPRETED = 16
@@ -210,6 +212,36 @@ def _first_init(kind: Any, entries: "dict[str, _Entry]", frozen: bool) -> Any:
     return __init__
 
 
+def replace(record: _Made, **changes: Any) -> _Made:
+    """`dataclasses.replace` of a dataclass of this module all of whose fields `__init__` takes, in half of the time.
+
+    An instance's `__dict__` is left alone: once it is made, each attribute takes twice as long to read.
+    """
+    kind: Any = record.__class__
+    names, places, values = kind.__record_places__
+    if places is None:
+        return kind(**{**dict(zip(names, values(record), strict=True)), **changes})  # type: ignore[no-any-return]
+    made = list(values(record))
+    for name, value in changes.items():
+        if name not in places:
+            raise TypeError(f"{kind.__name__} takes no '{name}'")
+        made[places[name]] = value
+    return kind(*made)  # type: ignore[no-any-return]
+
+
+class _Places:
+    """`__record_places__` of a class, made when first asked for: names of its fields, their places among the arguments of `__init__` (None
+    where some are no positional ones), and what gives the values of an instance.
+    """
+
+    def __get__(self, instance: object, kind: Any) -> Any:
+        entries: dict[str, _Entry] = kind.__record_entries__
+        is_positional = all(one.init and not one.kw_only for one in entries.values())
+        places = {name: place for place, name in enumerate(entries)} if is_positional else None
+        found = kind.__record_places__ = tuple(entries), places, _values(list(entries))
+        return found
+
+
 class _Standard:
     """`__dataclass_fields__` and `__dataclass_params__` of a class, made when first asked for: what the functions of `dataclasses` want."""
 
@@ -303,6 +335,7 @@ def _decorated(kind: Any, frozen: bool, kw_only: bool, eq: bool, init: bool, rep
     for name, method in methods.items():
         if name not in kind.__dict__:
             setattr(kind, name, method)
+    kind.__record_places__ = _Places()
     kind.__dataclass_fields__ = _Standard("__dataclass_fields__", kind, entries, frozen)
     kind.__dataclass_params__ = _Standard("__dataclass_params__", kind, entries, frozen)
     return kind

@@ -1,5 +1,7 @@
 """Tiles of two widths: they cover the result, and the busiest workgroup has less to do than with one width."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -99,3 +101,11 @@ def test_blocks_as_numbers_and_back() -> None:
 def test_tiles_beside_others_take_no_less_than_their_part(wide: int) -> None:
     parts = [timed_columns(narrow, RATES) / timed_columns(wide, RATES) for narrow in narrow_widths(wide, 8)]
     assert all(1 > part >= least_part(wide, RATES) - 1e-12 for part in parts)
+
+
+def test_rates_decide_whatever_was_asked_before() -> None:
+    asked = (32, 4096, 256, 240, 132)
+    slow = replace(RATES, full_step=256, step_saved=0.0)  # narrow tiles take as long as wide ones
+    assert mixed_widths(*asked, RATES) is not None
+    assert mixed_widths(*asked, slow) is None
+    assert mixed_widths(*asked, RATES) is not None

@@ -34,7 +34,7 @@ MOST_SECONDS = 0.025
 
 
 DECISIONS = ("set-row-padding", "set-split-reduction", "set-kernel-form")
-USUAL_CALLS, MOST_CALLS, CALLS_OF_ANY = 22_000, 46_000, 52_000
+USUAL_CALLS, MOST_CALLS, CALLS_OF_ANY = 17_300, 38_000, 44_300
 """Of functions for all decisions about a product together, at the median, in 19 of 20 products, and in any of them: a sixth more than there
 are. About 6,000 take a millisecond, which they do not on a busy machine.
 """
@@ -152,3 +152,24 @@ def test_forms_have_the_deepest_ring_until_they_are_tiles() -> None:
     assert alike_forms(asked, SPEC) is alike_forms(again, SPEC)
     assert alike_forms(asked, SPEC) is not alike_forms(replace(asked, parts=2), SPEC)
     assert all(tile.num_stages <= form.num_stages for form in held_forms(asked, SPEC) for tile in tiles_of(form, asked, SPEC))
+
+
+@pytest.mark.parametrize("pitch", [16, 128])
+def test_what_forms_take_at_least_is_kept_for_each_number_of_parts_apart(pitch: int) -> None:
+    """Problems that share models ask for the same forms with other batches, sums, merges and turns, one after the other."""
+    rows = (OperandRows(True, pitch), OperandRows(False, pitch))
+    row, shape = SPEC.instruction("wgmma_m64k16_f32_bf16_bf16"), ContractionShape(1, 1000, 3000, 8192)
+    asked = RoleProblem(row, shape, 2, (ResultShape(4, True),), 64, is_plain=False, operands=rows)
+    whole = RoleSearch(asked, SPEC)
+    form = held_forms(asked, SPEC)[0]
+    first = whole.at_least(form)
+    for batch, k, parts, in_cluster, turns in (
+        (1, 2048, 1, False, True),
+        (4, 2048, 1, False, True),
+        (4, 2048, 4, False, True),
+        (4, 2048, 4, True, True),
+        (4, 2048, 4, False, False),
+    ):
+        other = replace(asked, shape=replace(shape, batch=batch, k=k), parts=parts, in_cluster=in_cluster, takes_turns=turns)
+        assert whole.of(other).at_least(form) == RoleSearch(other, SPEC).at_least(form)
+    assert whole.at_least(form) == first

@@ -27,12 +27,14 @@ from treadle.plan.split_choices import (
     SplitContraction,
     are_alike,
     choices_of_one_tile,
+    least_seconds,
     moved_bytes,
     role_costs,
 )
 from treadle.plan.split_parts import (
     CLEAR_GAIN,
     CLEAR_GAIN_OF_PIECES,
+    MERGES,
     MOST_ROUNDS,
     Parts,
     cluster_counts,
@@ -123,6 +125,17 @@ def test_what_is_left_out_of_a_search_is_never_the_best(target: str, m: int, n: 
 
 
 @settings(max_examples=60, deadline=None)
+@given(st.sampled_from(TARGETS), st.integers(1, 500), st.integers(1, 2000), st.integers(1, 40), st.sampled_from([2, 3, 4, 7, 8, 16]))
+def test_who_merges_fastest_is_found_whoever_is_looked_at_first(target: str, m: int, n: int, steps: int, count: int) -> None:
+    problem, spec = product_of(m, n, 64 * steps * count, target)
+    part, costs = replace(problem.shape, batch=count, k=64 * steps), role_costs(problem, spec)
+    alone = {who: merge_times(problem, part, count, costs, spec, inf, (who,)).get(who, inf) for who in MERGES}
+    together = merge_times(problem, part, count, costs, spec, inf)
+    fastest = min(alone, key=lambda who: alone[who])
+    assert (min(together, key=lambda who: together[who]), min(together.values())) == (fastest, alone[fastest])
+
+
+@settings(max_examples=60, deadline=None)
 @given(st.sampled_from(TARGETS), st.integers(1, 500), st.integers(1, 2000), st.integers(1, 40), st.integers(2, 64))
 def test_bounds_that_cost_little_are_bounds(target: str, m: int, n: int, steps: int, count: int) -> None:
     problem, spec = product_of(m, n, 64 * steps * count, target)
@@ -132,6 +145,15 @@ def test_bounds_that_cost_little_are_bounds(target: str, m: int, n: int, steps: 
     for model in costs.of(part):
         assert model.floor(count, 64 * steps) <= model.least() * (1 + SLACK)
         assert model.least() <= min(model.costs().values(), default=inf) * (1 + SLACK)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(TARGETS), st.integers(1, 5000), st.integers(1, 2000), st.integers(1, 40_000))
+def test_what_sizes_alone_tell_is_no_more_than_any_time(target: str, m: int, n: int, k: int) -> None:
+    problem, spec = product_of(m, n, k, target)
+    least = least_seconds(problem, spec)
+    assert 0 < least <= fastest_seconds(problem, spec)
+    assert fastest_seconds(problem, spec, enough=0.99 * least) == inf
 
 
 @settings(max_examples=40, deadline=None)
@@ -156,7 +178,7 @@ def test_what_a_cluster_exchanges_takes_room_from_its_rings(target: str, m: int,
     part = replace(problem.shape, batch=2, k=-(-steps // 2) * 64)
     moved, held = moved_bytes(problem, part), 2 * problem.results * problem.partial_bytes
     costs = role_costs(replace(problem, shape=replace(problem.shape, k=None)), spec)
-    found = merge_times(problem, part, 2, costs, spec, inf).get("cluster", inf)
+    found = merge_times(problem, part, 2, costs, spec, inf, ("cluster",)).get("cluster", inf)
     others = [choice.clustered for choice in choices_of_one_tile(problem, part, spec)]
     models = [model.of(replace(model.problem, parts=2, in_cluster=True)) for model in costs.of(part)]
     fitting = [bounded_seconds(clocks, moved - held, spec) for model in models for clocks in model.costs().values()]
@@ -172,7 +194,7 @@ def test_parts_that_differ_in_length_take_no_turns() -> None:
         uneven = replace(alike, shape=replace(alike.shape, k=64 * (64 * 4 - 1)))
         part = replace(alike.shape, batch=4, k=64 * 64)
         assert are_alike(alike, part) and not are_alike(uneven, part)
-        whole, cut = (merge_times(each, part, 4, role_costs(each, spec), spec, inf)["kernel"] for each in (alike, uneven))
+        whole, cut = (merge_times(each, part, 4, role_costs(each, spec), spec, inf, ("kernel",))["kernel"] for each in (alike, uneven))
         assert cut > whole if rows > 512 else cut == whole
         tiles = [tile for model in role_costs(uneven, spec).of(part, alike=False) for tile in model.costs()]
         assert any(tile.cluster > 1 for tile in tiles) and all(tile.ping_pong == 1 for tile in tiles)
@@ -236,6 +258,9 @@ def test_few_parts_are_modelled_where_models_are_shared() -> None:
     problem, spec = product_of(24, 1000, 1 << 12, "sm_90a")
     assert split_contraction(problem, spec) is not None
     (model, *_) = role_costs(replace(problem, shape=replace(problem.shape, k=None)), spec).of(problem.shape)
+    for each in role_costs(replace(problem, shape=replace(problem.shape, k=None)), spec).of(problem.shape):
+        each.costs()
+        assert all(bound <= each.at_least(form) * (1 + SLACK) for bound, _, form, _ in each._bounded()[1])
     steps = model.steps
     assert steps > 0
     assert split_contraction(replace(problem, shape=replace(problem.shape, k=1 << 13)), spec) is not None

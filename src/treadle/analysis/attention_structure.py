@@ -14,7 +14,6 @@ from treadle.analysis.indexing import (
     Reduction,
     StructuredOp,
     classify,
-    gathered_tensors,
     is_projection,
     map_dims,
     structured,
@@ -182,7 +181,7 @@ class _Tracer:
         """The structure, or the first operation that is no part of it."""
         scores, softmax, values = self.scores, self.softmax, self.values
         for view in operations:
-            read = (*(value for value, _ in view.operands()), *gathered_tensors(view.op))
+            read = (*(value for value, _ in view.operands()), *view.gathered)
             if view is not scores and view.op is not scores.op and not any(value in self.known for value in read):
                 if view.op in (values.op, softmax.maximum.op, softmax.total.op):
                     return NoAttention(view.op, "it reads nothing that is computed from the scores")
@@ -205,7 +204,7 @@ class _Tracer:
         if view.op is self.scores.op:
             return tuple(range(view.rank))
         found: dict[int, int] = {}
-        if any(value in self.known for value in gathered_tensors(view.op)):
+        if any(value in self.known for value in view.gathered):
             return "it gathers from what the kernel computes"
         for value, map_ in view.operands():
             if value not in self.known:

@@ -24,15 +24,15 @@ def bytes_touched(nest: LoopNest, access: Access) -> int:
     return element_bytes(access.element) * prod(bound.as_int() or UNKNOWN_EXTENT for bound in bounds)
 
 
-def axis_shape(nest: LoopNest, axis: Axis) -> AxisShape:
-    """What the pointwise and reduction tilings need to know of an axis."""
+def axis_shapes(nest: LoopNest) -> tuple[AxisShape, ...]:
+    """What the pointwise and reduction tilings need to know of each axis."""
+    touched = [(access, bytes_touched(nest, access)) for access in nest.accesses]
 
-    if axis.block:
-        return AxisShape(1, False, 0, 0)  # a workgroup is of one block
+    def shape(axis: Axis) -> AxisShape:
+        if axis.block:
+            return AxisShape(1, False, 0, 0)  # a workgroup is of one block
+        along = [(access.is_result, moved) for access, moved in touched if nest.stride_along(access, axis) == constant(1)]
+        reads, writes = (sum(moved for is_result, moved in along if is_result is which) for which in (False, True))
+        return AxisShape(axis.bound.as_int(), axis.is_reduction, reads, writes)
 
-    def total(accesses: list[Access]) -> int:
-        return sum(bytes_touched(nest, a) for a in accesses if nest.stride_along(a, axis) == constant(1))
-
-    reads = [a for a in nest.accesses if not a.is_result]
-    writes = [a for a in nest.accesses if a.is_result]
-    return AxisShape(axis.bound.as_int(), axis.is_reduction, total(reads), total(writes))
+    return tuple([shape(axis) for axis in nest.axes])

@@ -16,7 +16,7 @@ from treadle.analysis.loop_nest import LoopNest
 from treadle.analysis.nest_axes import Access
 from treadle.analysis.shares import unshared
 from treadle.dialects.dispatch import ANY_SIZE
-from treadle.ir.builtin import element_of
+from treadle.ir.builtin import element_of, type_name
 from treadle.ir.core import SSAValue
 from treadle.machine.spec import BulkTensorCopy, TargetSpec
 from treadle.plan.block_bounds import in_whole_steps
@@ -97,7 +97,7 @@ def _operand_refusal(value: SSAValue, found: Sequence[Access], wanted: str, own:
     if len(found) != 1 or (sliced_argument(value) is None and found[0].image is None):
         return f"operand {own} is computed inside the kernel"
     element = element_of(value.type)
-    if str(element) != ("f32" if wanted == "tf32" else wanted):
+    if type_name(element) != ("f32" if wanted == "tf32" else wanted):
         return f"operand {own} is converted from {element} to {wanted}"
     return None
 

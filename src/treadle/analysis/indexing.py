@@ -5,7 +5,6 @@
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property
 from math import prod
 from typing import TypeAlias, cast
@@ -28,7 +27,7 @@ from treadle.ir.core import (
     SSAValue,
 )
 from treadle.ir.dialects import arith, builtin, linalg, tensor
-from treadle.records import dataclass
+from treadle.records import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -70,6 +69,11 @@ class StructuredOp:
     def computation(self) -> "Computation":
         """What it computes (see `classify`)."""
         return _classify_parallel(self) if self.is_parallel else _contraction(self) or _reduction(self)
+
+    @cached_property
+    def gathered(self) -> tuple[SSAValue, ...]:
+        """The tensors that it reads at computed places."""
+        return gathered_tensors(self.op)
 
     def operands(self) -> Iterator[tuple[SSAValue, AffineMap]]:
         """Inputs, then outputs, each with its map."""

@@ -1,7 +1,6 @@
 """What a kernel form is chosen for: a kernel's loop nest, the machine, what the user asks for, and what follows from them."""
 
 from copy import copy
-from dataclasses import replace
 from functools import cached_property
 from math import prod
 
@@ -18,7 +17,7 @@ from treadle.analysis.operation_marks import F32_PARTS, split_in_kernel
 from treadle.analysis.small_side import SmallSide, small_side
 from treadle.dialects import dispatch
 from treadle.errors import InternalError
-from treadle.ir.builtin import element_of
+from treadle.ir.builtin import element_of, type_name
 from treadle.ir.dialects import builtin
 from treadle.machine.spec import TargetSpec
 from treadle.options import ContractionOverrides
@@ -28,7 +27,7 @@ from treadle.plan.form_times import Gathered
 from treadle.plan.multiply_add_tiles import multiplies_pieces
 from treadle.plan.role_tiles import OperandRows, ResultShape, RoleProblem
 from treadle.plan.tile_config import ContractionShape, ContractionTypes, contraction_types, promotes
-from treadle.records import dataclass
+from treadle.records import dataclass, replace
 
 NO_OVERRIDES = ContractionOverrides()
 FOLLOWED = 64
@@ -76,7 +75,7 @@ class KernelProblem:
     def names(self) -> tuple[str, str, str]:
         """Element types of A, B and the result."""
         root = self.nest.root
-        a, b, result = (str(element_of(v.type)) for v in (root.inputs[self.kind.lhs], root.inputs[self.kind.rhs], root.op.results[0]))
+        a, b, result = (type_name(element_of(v.type)) for v in (root.inputs[self.kind.lhs], root.inputs[self.kind.rhs], root.op.results[0]))
         return a, b, result
 
     def on_product(self, spec: TargetSpec) -> "KernelProblem":
@@ -85,12 +84,14 @@ class KernelProblem:
         """
         found = copy(self)
         object.__setattr__(found, "spec", spec)
+        found.__dict__.pop("exchanged", None)  # a problem with rates of its own
         return found
 
     @cached_property
     def exchanged(self) -> "KernelProblem":
         """The same problem with A and B exchanged. Descriptor copies that bring both bring them exchanged."""
         found = replace(self, nest=exchanged(self.nest))
+        found.__dict__["memory_bytes"] = self.memory_bytes  # of the same arrays
         if self.copies == OperandCopies():
             found.__dict__["copies"] = self.copies
         return found
@@ -276,15 +277,25 @@ class KernelProblem:
         steps_known = shape.n is not None and all(axis.size.is_constant for axis in nest.axes if axis.is_reduction)
         may_defer = self.may_take_turns and steps_known and (fixed or plain) and not any(pieces)
         deferred = may_defer and all(result.in_bulk for result in results)
-        known = RoleProblem(
-            row, shape, operand_bytes, results, n_step, self.is_promoted, is_plain=fixed and plain, may_be_deferred=deferred
+        return RoleProblem(
+            row,
+            shape,
+            operand_bytes,
+            results,
+            n_step,
+            self.is_promoted,
+            scaled=bool(self.kind.scales),
+            is_plain=fixed and plain,
+            may_be_deferred=deferred,
+            piece_bytes=pieces,
+            is_crowded=any(pieces) and bool(dispatch.texts(nest.kernel.symbols)),
+            takes_turns=self.may_take_turns,
+            operands=self.operands,
+            parts=self.parts if self.merges_parts else 1,
+            in_cluster=self.parts_together(row.m) > 1,
+            in_turn=self.merges_in_turn,
+            has_like_tiles=self._has_like_tiles,
         )
-        crowded = any(pieces) and bool(dispatch.texts(nest.kernel.symbols))
-        together = self.parts_together(row.m)
-        parts = self.parts if self.merges_parts else 1
-        known = replace(known, scaled=bool(self.kind.scales), parts=parts, in_cluster=together > 1, has_like_tiles=self._has_like_tiles)
-        known = replace(known, in_turn=self.merges_in_turn)
-        return replace(known, takes_turns=self.may_take_turns, piece_bytes=pieces, is_crowded=crowded, operands=self.operands)
 
     @property
     def _has_like_tiles(self) -> bool:
@@ -294,7 +305,7 @@ class KernelProblem:
         sides = all(nest.axes[main_axis(nest, role)].size.is_constant for role in ("m", "n"))
         return sides and all(axis.size.symbols() <= blocks for axis in nest.axes if axis.is_reduction)
 
-    @property
+    @cached_property
     def results(self) -> tuple[ResultShape, ...]:
         """How results can leave."""
         return tuple(result_shape(self.nest, access, self.spec) for access in self.nest.accesses if access.is_result)

@@ -14,14 +14,13 @@ from treadle.analysis.convolution import PADDED, reads_windows
 from treadle.analysis.indexing import (
     Contraction,
     StructuredOp,
-    gathered_tensors,
     is_permutation,
     is_projection,
     map_dims,
     tensor_of,
 )
 from treadle.analysis.operation_marks import ORIGIN
-from treadle.analysis.row_structure import NoRows, needs_rows, rows_of
+from treadle.analysis.row_structure import NoRows, needed_rows
 from treadle.dialects import dispatch
 from treadle.ir.core import AffineMap, Operation, SSAValue
 from treadle.ir.locations import location_of
@@ -71,7 +70,7 @@ def consumer_refusal(view: StructuredOp, axes: Axes) -> str | None:
     for value, map_ in view.operands():
         if value in axes and not is_permutation(map_):
             return f"it reads the result through {map_}, so it needs more than the accumulator's own tile"
-    if any(value in axes for value in gathered_tensors(view.op)):
+    if any(value in axes for value in view.gathered):
         return "it gathers from the result, so it needs more than the accumulator's own tile"
     if consumer_loops(view, axes) is None:
         return "it reads results at two places, so it needs more than the accumulator's own tile"
@@ -118,10 +117,10 @@ def unbuildable(operations: Sequence[StructuredOp], roots: Sequence[Operation]) 
 
     `operations`: everything that the kernel computes, in program order. `roots`: those of them that it is formed around, at least one.
     """
-    if needs_rows(operations, roots):
-        rows = rows_of(operations, roots)
-        if isinstance(rows, NoRows):
-            return Unbuildable(rows.op, rows.reason)
+    rows = needed_rows(operations, roots)
+    if isinstance(rows, NoRows):
+        return Unbuildable(rows.op, rows.reason)
+    if rows is not None:
         return _unbuildable_producers(operations, rows.members)
     if is_chain(roots):
         chain = attention_of(operations, roots)
@@ -149,7 +148,7 @@ def unbuildable(operations: Sequence[StructuredOp], roots: Sequence[Operation]) 
 
 
 def _root_above(view: StructuredOp, members: Mapping[Operation, Operation]) -> Operation | None:
-    read = (*(value for value, _ in view.operands()), *gathered_tensors(view.op))
+    read = (*(value for value, _ in view.operands()), *view.gathered)
     return next((members[v.owner] for v in read if isinstance(v.owner, Operation) and v.owner in members), None)
 
 
@@ -170,7 +169,7 @@ def _unbuildable_producers(operations: Sequence[StructuredOp], members: Containe
             made = producers.get(value.owner) if isinstance(value.owner, Operation) else None
             if made is not None and (reason := producer_refusal(made, map_)) is not None:
                 return Unbuildable(made.op, reason)
-        for value in gathered_tensors(view.op):
+        for value in view.gathered:
             if isinstance(value.owner, Operation) and value.owner in producers:
                 return Unbuildable(value.owner, "another operation gathers from it")
     return None

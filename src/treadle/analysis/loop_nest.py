@@ -4,7 +4,6 @@ Reads `dispatch.kernel` (the guarantees in docs/architecture.md), writes nothing
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import Literal
 
@@ -28,7 +27,7 @@ from treadle.analysis.root_positions import (
     roots_of,
     whole_positions,
 )
-from treadle.analysis.row_structure import Rows, needs_rows, rows_of
+from treadle.analysis.row_structure import Rows, needed_rows
 from treadle.analysis.shares import Share, share_of, unshared
 from treadle.dialects import dispatch
 from treadle.errors import NOT_ONE_KERNEL, InternalError, TreadleError
@@ -38,7 +37,7 @@ from treadle.ir.dialects import builtin, linalg
 from treadle.ir.locations import location_of
 from treadle.layout.windows import Windows
 from treadle.plan.expr import Expr, as_expr, constant
-from treadle.records import dataclass
+from treadle.records import dataclass, replace
 
 FILLS_A_TILE = 128
 """An axis as long as this is as good as any longer one; the innermost has the shortest strides."""
@@ -209,7 +208,7 @@ def _generics(kernel: dispatch.KernelOp) -> list[StructuredOp]:
 
 def _rows(views: Sequence[StructuredOp], roots: Sequence[Operation]) -> Rows | None:
     """How a kernel that is built is one of rows; None where it is none."""
-    found = rows_of(views, roots) if needs_rows(views, roots) else None
+    found = needed_rows(views, roots)
     return found if isinstance(found, Rows) else None
 
 
@@ -289,6 +288,11 @@ def _without_plain_images(accesses: tuple[Access, ...], axes: Sequence[Axis], si
     return tuple(replace(a, image=None) if a.image and folding(a.image, loops, sizes) is None else a for a in accesses)
 
 
+def _reads_index(op: Operation) -> bool:
+    """Whether a body computes something from the number of a loop."""
+    return any(isinstance(each, linalg.ops.IndexOp) for each in op.walk())
+
+
 def loop_nest(kernel: dispatch.KernelOp) -> LoopNest:
     """Read the loop nest off a dispatched kernel. Raises `TreadleError` TR304 for kernels that no form builds (`kernel_structure`)."""
     structure = _Structure(kernel)
@@ -301,9 +305,9 @@ def loop_nest(kernel: dispatch.KernelOp) -> LoopNest:
     # Folded views know the places of an image themselves, loops where a share begins and ends.
     seen = {access.image.source.owner for access in accesses if access.image is not None and access.image.is_padded}
     seen |= {value.owner for root in roots for value in root.inputs if unshared(value) is not value}
-    indexed = [op for op in kernel.body.block.ops if op not in seen and any(isinstance(i, linalg.ops.IndexOp) for i in op.walk())]
+    indexed = any(op.regions and op not in seen and _reads_index(op) for op in kernel.body.block.ops)
     roles = roles_of(root, computation) if attention is None else attention_roles(attention)
-    axes = with_blocks(kernel, merge_axes(sizes, roles, accesses, bool(indexed)), computation)
+    axes = with_blocks(kernel, merge_axes(sizes, roles, accesses, indexed), computation)
     accesses = _without_plain_images(accesses, axes, sizes)
     rows, share = structure.rows, _share(kernel, roots)
     return LoopNest(kernel, roots, computation, sizes, axes, accesses, consumers, rows, attention, share)

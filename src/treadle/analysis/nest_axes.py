@@ -5,7 +5,6 @@ not the rank of the user's tensors.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Literal
 
 from treadle.analysis.attention_structure import Attention
@@ -18,7 +17,7 @@ from treadle.ir.core import Attribute
 from treadle.ir.locations import location_of
 from treadle.plan.block_bounds import greatest
 from treadle.plan.expr import Expr, as_expr, constant, maximum
-from treadle.records import dataclass
+from treadle.records import dataclass, replace
 
 Role = Literal["batch", "m", "n", "k", "parallel", "reduction"]
 

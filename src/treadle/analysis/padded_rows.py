@@ -1,6 +1,6 @@
 """Which operands of a contraction may be copied so that their rows lie further apart."""
 
-from treadle.analysis.indexing import Contraction, classify, plain_dims, view_of
+from treadle.analysis.indexing import Contraction, StructuredOp, plain_dims, structured
 from treadle.analysis.row_pitch import row_pitch
 from treadle.ir.core import DYNAMIC_INDEX, Operation, SSAValue
 from treadle.ir.tensors import tensor_type
@@ -21,14 +21,14 @@ class OperandPitch:
 
 def operand_pitches(op: Operation) -> tuple[OperandPitch, OperandPitch] | None:
     """How the rows of both operands lie, A's first; None of all but contractions without windows and scales."""
-    kind = classify(op)
-    if not isinstance(kind, Contraction) or kind.image >= 0 or kind.scales:
+    view = structured(op)
+    kind = None if view is None else view.computation
+    if view is None or not isinstance(kind, Contraction) or kind.image >= 0 or kind.scales:
         return None
-    return _pitch(op, kind, kind.lhs), _pitch(op, kind, kind.rhs)
+    return _pitch(view, kind, kind.lhs), _pitch(view, kind, kind.rhs)
 
 
-def _pitch(op: Operation, kind: Contraction, number: int) -> OperandPitch:
-    view = view_of(op)
+def _pitch(view: StructuredOp, kind: Contraction, number: int) -> OperandPitch:
     value, dims = view.inputs[number], plain_dims(view.input_maps[number])
     pitch, shape = row_pitch(value), tensor_type(value).get_shape()
     if pitch is None or shape[-1] == DYNAMIC_INDEX:

@@ -38,11 +38,15 @@ class Placement:
     corners: tuple[Corner, ...] = ()
 
 
+def _total(terms: "list[tuple[int, Expr]]") -> Expr:
+    """The sum of strides, so many times each; most are none or one."""
+    moved = [stride if count == 1 else stride * count for count, stride in terms if count]
+    return moved[0] if len(moved) == 1 else sum(moved, constant(0))
+
+
 def placed(strides: Sequence[Expr], shape: Sequence[Expr], positions: "Linears", sizes: Sequence[Expr]) -> Placement:
     """How an array whose axes have these strides and extents lies where it is read at `positions`; `sizes` of the root's dimensions."""
-    totals = tuple(
-        sum((s * lin.coefficients[d] for s, lin in zip(strides, positions, strict=True)), constant(0)) for d in range(len(sizes))
-    )
+    totals = tuple([_total([(lin.coefficients[d], s) for s, lin in zip(strides, positions, strict=True)]) for d in range(len(sizes))])
     offset, cuts, corners = constant(0), list[Cut](), list[Corner]()
     for stride, extent, position in zip(strides, shape, positions, strict=True):
         start = as_expr(position.offset)

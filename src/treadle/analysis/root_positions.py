@@ -4,8 +4,8 @@ Positions are linear forms of the root's dimensions, lengths are expressions ove
 guarantees in docs/architecture.md), writes nothing.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
 from typing import TypeAlias
 
 from treadle.analysis.indexing import StructuredOp, structured
@@ -64,34 +64,53 @@ def compose(map_: AffineMap, dims: Linears, rank: int) -> Linears:
     return tuple(results)
 
 
-def index_expr(value: SSAValue, symbols: dict[SSAValue, Expr]) -> Expr:
+_COMBINED: dict[type[Operation], Callable[[Expr, Expr], Expr]] = {
+    arith.AddiOp: Expr.__add__,
+    arith.SubiOp: Expr.__sub__,
+    arith.MuliOp: Expr.__mul__,
+    # Sizes: not negative.
+    arith.FloorDivSIOp: Expr.__floordiv__,
+    arith.DivSIOp: Expr.__floordiv__,
+    arith.DivUIOp: Expr.__floordiv__,
+    arith.RemSIOp: Expr.__mod__,
+    arith.RemUIOp: Expr.__mod__,
+    arith.MinSIOp: minimum,
+    arith.MinUIOp: minimum,
+    arith.MaxSIOp: maximum,
+    arith.MaxUIOp: maximum,
+}
+
+
+@lru_cache(maxsize=4096)
+def _combination(kind: type[Operation], left: Expr, right: Expr) -> Expr:
+    """What an operation makes of two expressions. Slices of a kernel's arguments begin and end at the same places, each told by operations
+    of its own.
+    """
+    return _COMBINED[kind](left, right)
+
+
+def index_expr(value: SSAValue, symbols: Mapping[SSAValue, Expr]) -> Expr:
     """An index value of the kernel's top level as a size expression over its symbols."""
-    if value in symbols:
-        return symbols[value]
+    known = symbols.get(value)
+    return _index_expr(value, dict(symbols)) if known is None else known
+
+
+def _index_expr(value: SSAValue, known: dict[SSAValue, Expr]) -> Expr:
+    """The same. `known` gets all values on the way: what several sizes are computed from is looked at once."""
+    if (found := known.get(value)) is not None:
+        return found
     op = value.owner
-    match op:
-        case arith.ConstantOp():
-            if isinstance(op.value, builtin.IntegerAttr):
-                return constant(op.value.value.data)
-        case arith.AddiOp():
-            return index_expr(op.lhs, symbols) + index_expr(op.rhs, symbols)
-        case arith.SubiOp():
-            return index_expr(op.lhs, symbols) - index_expr(op.rhs, symbols)
-        case arith.MuliOp():
-            return index_expr(op.lhs, symbols) * index_expr(op.rhs, symbols)
-        case arith.FloorDivSIOp() | arith.DivSIOp() | arith.DivUIOp():  # sizes: not negative
-            return index_expr(op.lhs, symbols) // index_expr(op.rhs, symbols)
-        case arith.RemSIOp() | arith.RemUIOp():
-            return index_expr(op.lhs, symbols) % index_expr(op.rhs, symbols)
-        case arith.MinSIOp() | arith.MinUIOp():
-            return minimum(index_expr(op.lhs, symbols), index_expr(op.rhs, symbols))
-        case arith.MaxSIOp() | arith.MaxUIOp():
-            return maximum(index_expr(op.lhs, symbols), index_expr(op.rhs, symbols))
-        case arith.IndexCastOp():
-            return index_expr(op.input, symbols)
-        case _:
-            pass
-    raise InternalError(f"{op} is no size expression")
+    if isinstance(op, Operation) and (kind := type(op)) in _COMBINED:
+        left, right = op.operands
+        found = _combination(kind, _index_expr(left, known), _index_expr(right, known))
+    elif isinstance(op, arith.ConstantOp) and isinstance(op.value, builtin.IntegerAttr):
+        found = constant(op.value.value.data)
+    elif isinstance(op, arith.IndexCastOp):
+        found = _index_expr(op.input, known)
+    else:
+        raise InternalError(f"{op} is no size expression")
+    known[value] = found
+    return found
 
 
 def kernel_symbols(kernel: dispatch.KernelOp) -> dict[SSAValue, Expr]:
@@ -113,9 +132,7 @@ class KernelSizes:
 
     def index(self, value: SSAValue) -> Expr:
         """An index value of the kernel's top level."""
-        if (found := self.symbols.get(value)) is None:
-            found = self.symbols[value] = index_expr(value, self.symbols)
-        return found
+        return _index_expr(value, self.symbols)
 
     def shape_of(self, value: SSAValue) -> tuple[Expr, ...]:
         """Sizes of a tensor of the kernel's body."""

@@ -9,7 +9,7 @@ results at their own place only.
 from collections.abc import Collection, Mapping, Sequence
 
 from treadle.analysis.folds import is_separable
-from treadle.analysis.indexing import Contraction, Reduction, StructuredOp, gathered_tensors, is_projection, map_dims
+from treadle.analysis.indexing import Contraction, Reduction, StructuredOp, is_projection, map_dims
 from treadle.ir.core import Operation, SSAValue
 from treadle.records import dataclass
 
@@ -43,13 +43,20 @@ def needs_rows(operations: Sequence[StructuredOp], roots: Collection[Operation])
     """Whether a kernel around `roots` has to be one of rows, if it is one kernel: several reductions, or one whose result meets whole rows
     again.
     """
+    return needed_rows(operations, roots) is not None
+
+
+def needed_rows(operations: Sequence[StructuredOp], roots: Collection[Operation]) -> Rows | NoRows | None:
+    """How operations are a kernel of rows where they have to be one (see `needs_rows`), or which of them keeps them from it; None where
+    they need not be.
+    """
     kinds = [view.computation for view in operations if view.op in roots]
     if any(isinstance(kind, Contraction) for kind in kinds) or not any(isinstance(kind, Reduction) for kind in kinds):
-        return False
-    if len(kinds) > 1:
-        return True
+        return None
     rows = rows_of(operations, roots)
-    return isinstance(rows, Rows) and any(rows.is_whole(op) for op in rows.members if op not in roots)
+    if len(kinds) > 1:
+        return rows
+    return rows if isinstance(rows, Rows) and any(rows.is_whole(op) for op in rows.members if op not in roots) else None
 
 
 def rows_of(operations: Sequence[StructuredOp], roots: Collection[Operation]) -> Rows | NoRows:
@@ -83,7 +90,7 @@ class _Finder:
 
     def is_reader(self, view: StructuredOp) -> bool:
         """Whether an operation reads what a member has computed."""
-        values = (*(value for value, _ in view.operands()), *gathered_tensors(view.op))
+        values = (*(value for value, _ in view.operands()), *view.gathered)
         return any(value in self.results for value in values)
 
     def loops(self, view: StructuredOp) -> Loops | str:
@@ -114,7 +121,7 @@ class _Finder:
 
     def refusal(self, view: StructuredOp, loops: Loops, *, is_root: bool) -> str | None:
         """Why an operation over these loops is no member; None where it is."""
-        if any(value in self.results for value in gathered_tensors(view.op)):
+        if any(value in self.results for value in view.gathered):
             return "it gathers from a result of the rows"
         if len(set(loops)) != len(loops):
             return "it meets a row with itself"

@@ -1,6 +1,7 @@
 """The builtin types and attributes by name, for `from treadle.ir.builtin import TensorType`, and typed tests for them."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TypeGuard, TypeVar, cast
 
 from xdsl.dialects.builtin import (
@@ -146,6 +147,12 @@ def element_of(kind: Attribute) -> Attribute:
     if not is_tensor(kind):
         raise TypeError(f"expected a tensor type, got {kind}")
     return kind.element_type
+
+
+@lru_cache(maxsize=256)
+def type_name(kind: Attribute) -> str:
+    """A type as it is written: names are what the plans go by, and printing takes long."""
+    return str(kind)
 
 
 def number_attr(value: float, kind: Attribute) -> Attribute:

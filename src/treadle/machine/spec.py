@@ -220,12 +220,12 @@ class TargetSpec:
                 return queue
         return None
 
-    @property
+    @cached_property
     def compute_units(self) -> int:
         """Compute units of the product."""
         return self.product.compute_units
 
-    @property
+    @cached_property
     def clock_mhz(self) -> int:
         """The product's clock under load."""
         return self.product.clock_mhz
@@ -240,9 +240,9 @@ class TargetSpec:
         """The product's cache that units share."""
         return self.product.l2_bytes
 
-    @property
+    @cached_property
     def rates(self) -> Rates:
-        """The constants of the models on the product."""
+        """The constants of the models on the product, which these read thousands of times."""
         return self.product.rates
 
     @property

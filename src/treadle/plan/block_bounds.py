@@ -5,6 +5,7 @@ A block index runs from 0 to its extent - 1. Where all extents are numbers and f
 """
 
 from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache
 from itertools import product as cartesian
 from math import prod
 from typing import Final, Literal
@@ -30,7 +31,7 @@ def least(value: Expr, extents: Mapping[str, Expr]) -> list[Expr] | None:
         return [value]
     sizes = [extents[name].as_int() for name in names]
     if value.symbols() <= set(names) and all(size is not None for size in sizes) and prod(size or 0 for size in sizes) <= MOST_BLOCKS:
-        return _every(value, names, [size or 0 for size in sizes])
+        return [_every(value, tuple(names), tuple(size or 0 for size in sizes))]
     return _least_along(spread(value), names, extents)
 
 
@@ -40,10 +41,11 @@ def greatest(value: Expr, extents: Mapping[str, Expr]) -> list[Expr] | None:
     return None if found is None else [-each for each in found]
 
 
-def _every(value: Expr, names: list[str], sizes: list[int]) -> list[Expr]:
+@lru_cache(maxsize=1024)
+def _every(value: Expr, names: tuple[str, ...], sizes: tuple[int, ...]) -> Expr:
+    """The least of all blocks. A kernel's parts are asked about by each form: to compile an expression takes longer than to look it up."""
     evaluate = compile_tuple([value], names)
-    found = [evaluate(*place)[0] for place in cartesian(*(range(size) for size in sizes))]
-    return [constant(min(found))] if found else [constant(0)]
+    return constant(min([evaluate(*place)[0] for place in cartesian(*(range(size) for size in sizes))], default=0))
 
 
 def _least_along(value: Expr, names: list[str], extents: Mapping[str, Expr]) -> list[Expr] | None:
@@ -103,6 +105,7 @@ def sole_extremum(value: Expr) -> Atom | None:
     return atom if atom is not None and atom.kind in ("min", "max") else None
 
 
+@lru_cache(maxsize=1024)
 def spread(value: Expr) -> Expr:
     """The same value with what is added to a `min` or `max` moved into it, one after the other, where it stands alone in its term."""
     for factors, coefficient in value.terms:
@@ -161,6 +164,7 @@ def _common(found: list[Trend]) -> Trend:
     return "linear" if found == ["linear"] else "unknown"
 
 
+@lru_cache(maxsize=1024)
 def in_whole_steps(size: Expr, rest: Expr, step: int) -> bool:
     """Whether walking `size` elements in steps of so many never goes beyond them, unless it goes beyond the `rest` of the array too."""
     size = spread(size)

@@ -6,7 +6,6 @@ on an H200, where 247 were measured.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import inf
 
 from treadle.machine.spec import MatrixInstruction, TargetSpec
@@ -24,7 +23,7 @@ from treadle.plan.tile_config import (
     resident_workgroups,
     tiles_for,
 )
-from treadle.records import dataclass
+from treadle.records import dataclass, replace
 
 GATHER_CLOCKS = 4
 """Of a compute unit for a warp's load of one piece a lane of an image: about 14 instructions of machine code, on four schedulers."""

@@ -5,6 +5,7 @@ rows of tiles cut their columns into a few more, narrower tiles instead, until t
 """
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from treadle.machine.rates import RoleRates
 from treadle.records import dataclass
@@ -123,9 +124,10 @@ def narrow_widths(wide: int, step: int) -> range:
     return range((wide - 1) // step * step, wide - wide // MOST_NARROWER - 1, -step)
 
 
+@lru_cache(maxsize=512)
 def mixed_widths(rows: int, columns: int, wide: int, narrow: int, workgroups: int, rates: RoleRates) -> MixedWidths | None:
     """Tiles of `wide` and of `narrow` columns for `rows` rows of tiles over `columns` columns, so that the busiest of `workgroups` takes
-    less time than with tiles of `wide` columns alone; None where there is no such choice.
+    less time than with tiles of `wide` columns alone; None where there is no such choice. Who looks for tiles asks, their model asks again.
     """
     rounds = -(-rows * -(-columns // wide) // workgroups)
     found = _candidates(rows, columns, wide, narrow, workgroups)

@@ -5,7 +5,6 @@ more of the unit's clocks go to these reads. Few warps leave clocks unused, for 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import lru_cache
 
 from treadle.machine.spec import TargetSpec
@@ -15,7 +14,7 @@ from treadle.plan.part_merges import ELEMENTS_AT_ONCE
 from treadle.plan.pipeline_depth import DEEP
 from treadle.plan.small_m import limited
 from treadle.plan.tile_config import ContractionShape, ContractionTile, ContractionTypes, is_whole, most_threads
-from treadle.records import dataclass
+from treadle.records import dataclass, replace
 
 GRIDS = (
     (256, 128, 4, 2),

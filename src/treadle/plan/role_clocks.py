@@ -117,6 +117,12 @@ class RoleModel:
     differ in their batches and in k alone (see `RoleSearch.of`). `modelled`: how many tiles were, `steps`: how many different steps.
     """
 
+    # Without a dictionary of their own, attributes are read in half of the time where many models share what they hold.
+    __slots__ = (
+        *("_costs", "_cut", "_leaving", "_matrix", "brought", "heavy", "k", "kept", "meets", "problem", "queue", "rates", "reading", "sides"),
+        *("spec", "threads_store", "units", "written"),
+    )
+
     def __init__(self, problem: RoleProblem, spec: TargetSpec) -> None:
         rates, shape = spec.rates.roles, problem.shape
         self.problem, self.spec, self.rates, self.units = problem, spec, rates, spec.compute_units
@@ -246,14 +252,16 @@ class RoleModel:
 
 
 class _TileModel:
-    """What the clocks of a tile's rounds are made of. `copies`: those of a step; `slowest`: those under which its arithmetic runs."""
+    """What the clocks of a tile's rounds are made of. `copies`: those of a step; `slowest`: those under which its arithmetic runs.
+    `is_least`: its consumers take no longer than those of any tile of its form.
+    """
 
-    def __init__(self, model: RoleModel, tile: RoleTile, copies: Copies) -> None:
+    def __init__(self, model: RoleModel, tile: RoleTile, copies: Copies, *, is_least: bool = False) -> None:
         elements = tile.rows * tile.n
         self.tile, self.rates, self.units = tile, model.rates, model.units
         self.copies = self.slowest = copies
         self.matrix = model.matrix(tile)
-        self.chain = _consumer_clocks(tile, self.matrix, model.rates) + promoting_clocks(tile, model)
+        self.chain = (least_chain if is_least else _consumer_clocks)(tile, self.matrix, model.rates) + promoting_clocks(tile, model)
         self.leaving, self.brought = elements * model.leaving(tile), elements * model.brought
         # Threads' copies and threads' stores take turns at the units that load and store, descriptors' at the cache where rows are cut.
         self.beside = self.leaving if model.threads_store and self.copies.threads else elements * model.cut_stores(tile)
@@ -305,8 +313,7 @@ class LeastModel(_TileModel):
     """That of a tile that takes no more than any of a form, whose copies take the `least` to the `most`; in clusters or alone."""
 
     def __init__(self, model: RoleModel, form: RoleTile, least: Copies, most: Copies, *, clusters: bool) -> None:
-        super().__init__(model, form, least)
-        self.chain = least_chain(form, self.matrix, model.rates) + promoting_clocks(form, model)
+        super().__init__(model, form, least, is_least=True)
         self.may_defer, self.more = not clusters and may_defer(form, model.problem), model.rates.clustered_clocks if clusters else 0
         if self.may_defer:
             self.between = min(self.between, model.rates.deferred_overhead)
@@ -335,7 +342,8 @@ def _consumer_clocks(tile: RoleTile, matrix: float, rates: RoleRates) -> float:
 def least_chain(form: RoleTile, matrix: float, rates: RoleRates) -> float:
     """The same of a form's tiles, at least: one group alone may wait, or have instructions that run on."""
     chain = _consumer_clocks(form, matrix, rates)
-    return min(chain, limited(matrix, rates.step_clocks, NEAR)) if form.ping_pong == 1 else chain
+    may_wait = form.ping_pong == 1 and form.consumer_warpgroups == 1 and not form.steps_in_flight
+    return min(chain, limited(matrix, rates.step_clocks, NEAR)) if may_wait else chain
 
 
 def promoting_clocks(tile: RoleTile, model: RoleModel) -> float:

@@ -5,7 +5,7 @@ products, and by the model of a tile that takes the least of everything (`LeastM
 takes.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
 from heapq import heapify, heappop, heappush
 from math import inf
@@ -75,23 +75,11 @@ class _Family(NamedTuple):
     columns: list[_Column]
 
 
-class _Form(NamedTuple):
-    """What a form's tiles take at least, whatever the batch and k are: tiles of one batch, clocks beside steps (`around`), of these behind
-    a unit's last step (`ends`), and `between` tiles. Of a step: `arithmetic`, by which share of it more where all units work (`power`), and
-    that of it where tiles are `narrower`; what copies for one unit (`copies`), and for all (`cache`).
-    """
-
-    tile: RoleTile
-    in_turns: bool
-    tiles: int
-    around: float
-    ends: float
-    between: float
-    arithmetic: float
-    power: float
-    narrower: float
-    copies: float
-    cache: float
+_Form = tuple[RoleTile, bool, int, float, float, float, float, float, float, float, float]
+"""What a form's tiles take at least, whatever the batch and k are: whether groups take turns, tiles of one batch, clocks beside steps, of
+these behind a unit's last step, and between tiles. Of a step: its arithmetic, by which share of it more where all units work, and that of
+it where tiles are narrower; what copies take for one unit, and for all.
+"""
 
 
 @lru_cache(maxsize=16)
@@ -100,6 +88,8 @@ def _kept_families(row: str, operand_bytes: int, roots: int, spec: TargetSpec) -
     return {}
 
 
+_Key = tuple[int, int, int, bool, bool]
+"""Of a form: rows of an instruction's groups, how many groups, columns, whether they take turns, whether there may be clusters."""
 _Bound = tuple[float, int, RoleTile, tuple[float, ...]]
 """Clocks at least, a form's number, the form; what models tell of its tiles alone and in clusters, nothing where they were not asked."""
 
@@ -107,13 +97,16 @@ _Bound = tuple[float, int, RoleTile, tuple[float, ...]]
 class RoleSearch(RoleModel):
     """The model of a problem's tiles, and which of them is the best."""
 
+    __slots__ = ("_bounds", "_close", "_families", "_held", "_key", "_known", "_models", "_told", "at_once", "step")
+
     def __init__(self, problem: RoleProblem, spec: TargetSpec) -> None:
         super().__init__(problem, spec)
         self.step, self.at_once = spec.slot_row_bytes // problem.operand_bytes, clustered_units(PAIR * PAIR, spec)
         self._families = _kept_families(problem.row.name, problem.operand_bytes, problem.shape.root_count, spec)
         self._close = close_widths(problem, spec)
-        self._known: dict[tuple[int, int, int, bool, bool], _Form] = {}
+        self._known: dict[_Key, _Form] = {}
         self._models: dict[tuple[int, int, int, int, bool], tuple[float, list[LeastModel]]] = {}
+        self._told: dict[tuple[object, ...], tuple[float, list[float]]] = {}
         self._key: tuple[bool, bool, bool, bool, int] | None = None
         self._held: dict[tuple[object, ...], tuple[list[_Form], float, float, float]] = {}
         self._bounds: dict[tuple[object, ...], tuple[float, list[_Bound]]] = {}
@@ -121,7 +114,8 @@ class RoleSearch(RoleModel):
     def of(self, problem: RoleProblem) -> "RoleSearch":
         """The model of a problem that differs in its batch, in k, or in what tiles it may have."""
         found = RoleSearch.__new__(RoleSearch)
-        found.__dict__.update(self.__dict__)
+        for name in _SHARED:
+            setattr(found, name, getattr(self, name))
         found.problem, found.k, found._costs, found._key = problem, problem.shape.extents[2], {}, None
         return found
 
@@ -132,16 +126,17 @@ class RoleSearch(RoleModel):
         Forms are looked at in the order of what they take at least, until that is more than the best tile takes.
         """
         found: RoleTile | None = None
-        least, place = inf, 0
+        least, place, merges = inf, 0, self.problem.parts > 1
         bounds = self._at_once() if self.problem.in_cluster else self._bounded()[1]
         left = [each for each in bounds if each[0] <= enough]
         heapify(left)
         while left:
             bound, number, form, told = heappop(left)
-            if bound > min(least * (1 + SLACK), enough):
+            limit = min(least * (1 + SLACK), enough)
+            if bound > limit:
                 break
             if not told:
-                if admits is None or admits(form):
+                if (admits is None or admits(form)) and (not merges or bound + self.merging(form) <= limit):
                     told = self._least_of(form)
                     heappush(left, (min(told), number, form, told))
                 continue
@@ -191,9 +186,14 @@ class RoleSearch(RoleModel):
             last = around + steps * (last if last > shared else shared)
             if full:
                 arithmetic, moving = steps * arithmetic * (1 + power), steps * (copies if copies > cache else cache)
-                last += full * (max(arithmetic + between, moving) if in_turn else max(arithmetic, moving) + ends + start)
+                if in_turn:
+                    arithmetic += between
+                    last += full * (arithmetic if arithmetic > moving else moving)
+                else:
+                    last += full * ((arithmetic if arithmetic > moving else moving) + ends + start)
             bounds.append((last, number, tile, ()))
-        found = self._bounds[key] = min([bound for bound, *_ in bounds], default=inf), bounds
+        # No two have the same number, so that forms are not compared.
+        found = self._bounds[key] = min(bounds)[0] if bounds else inf, bounds
         return found
 
     def _holding(self) -> tuple[bool, bool, bool, bool, int]:
@@ -213,11 +213,18 @@ class RoleSearch(RoleModel):
             kind = (*key, any(problem.piece_bytes), None if problem.shape.m is None else problem.shape.m > 2 * problem.row.m)
             if (families := self._families.get(kind)) is None:
                 families = self._families[kind] = self._found_families()
-            forms = [form for family in families for form in self._forms(family, self._known, clusters=key[1])]
-            around = min([form.around for form in forms], default=inf)
-            busy = [max(form.arithmetic * form.narrower, form.copies) for form in forms]
-            shared = [form.tiles * max(one, form.cache) for one, form in zip(busy, forms, strict=True)]
-            found = self._held[key] = forms, around, min(busy, default=inf) / self.step, min(shared, default=inf) / self.step
+            forms, columns = list[_Form](), dict[int, _Extent]()
+            for family in families:
+                forms += self._forms(family, self._known, columns, clusters=key[1])
+            around, busy, shared = inf, inf, inf
+            for _, _, tiles, of_form, _, _, arithmetic, _, narrower, copies, cache in forms:
+                arithmetic *= narrower
+                own = arithmetic if arithmetic > copies else copies
+                all_units = tiles * (own if own > cache else cache)
+                around = of_form if of_form < around else around
+                busy = own if own < busy else busy
+                shared = all_units if all_units < shared else shared
+            found = self._held[key] = forms, around, busy / self.step, shared / self.step
         return found
 
     def _at_once(self) -> list[_Bound]:
@@ -229,11 +236,19 @@ class RoleSearch(RoleModel):
 
     def _least_of(self, form: RoleTile) -> tuple[float, ...]:
         """The same of a form by the models of tiles that take the least of everything: of those alone, and of those in clusters if any."""
+        first, told = self._told_of(form)
+        first += self.merging(form) if self.problem.parts > 1 else 0
+        return tuple([first + clocks for clocks in told])
+
+    def _told_of(self, form: RoleTile) -> tuple[float, list[float]]:
+        """Clocks before a form's first step, and those of its tiles from there on but for merging their parts, which several may do."""
         problem, units, steps = self.problem, self.units, -(-self.k // self.step)
+        key = (form.rows, form.m, form.n, form.ping_pong, problem.shape.batch, self.k, problem.takes_turns, self._holding()[1])
+        if (known := self._told.get(key)) is not None:
+            return known
         tiles, told = problem.shape.tiles(form.rows, form.n), list[float]()
         full = -(-tiles // units) - 1
         first, models = self._models_of(form)
-        first += self.merging(form) if problem.parts > 1 else 0
         for model in models:
             is_narrower = model.may_defer and full and problem.shape.batch == 1
             part = least_part(form.n, self.rates) if is_narrower else 1.0
@@ -242,8 +257,9 @@ class RoleSearch(RoleModel):
                 found += full * model.turn(steps, units, part)
             elif full:
                 found += full * (model.last(steps, units) + self.rates.start_clocks)
-            told.append(first + found)
-        return tuple(told)
+            told.append(found)
+        known = self._told[key] = first, told
+        return known
 
     def _found_families(self) -> list[_Family]:
         found: dict[tuple[int, int, bool], _Family] = {}
@@ -256,41 +272,53 @@ class RoleSearch(RoleModel):
             family.columns.append(_Column(form, form.n, form.rows * form.n, matrix, chain, part))
         return list(found.values())
 
-    def _forms(self, family: _Family, known: dict[tuple[int, int, int, bool, bool], _Form], *, clusters: bool) -> Iterator[_Form]:
-        """What a family's forms take at least. `known`: of those that were asked for before. `clusters`: of which they may be."""
-        rates, problem, units, (m, groups, in_turns, may_defer, columns) = self.rates, self.problem, self.units, family
+    def _forms(self, family: _Family, known: dict[_Key, _Form], columns: dict[int, _Extent], *, clusters: bool) -> list[_Form]:
+        """What a family's forms take at least. `known`: of those that were asked for before. `columns`: extents along n, which families
+        have in common. `clusters`: of which they may be.
+        """
+        rates, problem, units, (m, groups, in_turns, may_defer, widths) = self.rates, self.problem, self.units, family
         of_m, fill = self._extent(0, m * groups, m, clusters=clusters), self.step * problem.operand_bytes * rates.fill_clocks
-        own, overhead, each = rates.own_share, rates.tile_overhead, self.heavy / groups + self.reading
-        promoting = promoting_clocks(columns[0].tile, self)
+        own, overhead, each, own_and_all = rates.own_share, rates.tile_overhead, self.heavy / groups + self.reading, rates.own_share + 1
+        promoting = promoting_clocks(widths[0].tile, self)
         may_defer = may_defer and problem.may_be_deferred and not problem.promoted
-        for tile, n, elements, matrix, chain, part in columns:
+        _, tiles_m, read_m, (engine_m, cache_m, _, threads_m), beyond_m, *_ = of_m
+        engine_m += rates.stage_clocks
+        meets, out, found = self.meets, dict[int, float](), list[_Form]()
+        # There are hundreds of forms: calls and comparisons by `max` would take longer than all else.
+        for tile, n, elements, matrix, chain, part in widths:
             if n % WIDTH_STEP and n not in self._close:
                 continue
-            if (form := known.get((m, groups, n, in_turns, clusters))) is not None:
-                yield form
+            key = (m, groups, n, in_turns, clusters)
+            if (form := known.get(key)) is not None:
+                found.append(form)
                 continue
-            of_n = self._extent(1, n, n, clusters=clusters)
-            engine, cache, _, threads = joined(of_m.copies, of_n.copies, rates.stage_clocks)
-            most, read_m, read_n = cache, of_m.read, of_n.read
-            if self.meets:
-                most, cache = most * (own + 1), most * (own + least_fetched_by_pairs(read_m, read_n))
-            slowest = max(engine, most + (of_m.beyond + of_n.beyond) * units, threads)
+            if (of_n := columns.get(n)) is None:
+                of_n = columns[n] = self._extent(1, n, n, clusters=clusters)
+            _, tiles_n, read_n, (engine_n, cache_n, _, threads_n), beyond_n, *_ = of_n
+            engine, most, threads = engine_m + engine_n, cache_m + cache_n, threads_m + threads_n
+            cache = most
+            if meets:
+                most, cache = most * own_and_all, most * (own + least_fetched_by_pairs(read_m, read_n))
+            slowest = most + (beyond_m + beyond_n) * units
+            slowest = engine if engine > slowest else slowest
+            slowest = threads if threads > slowest else slowest
             if clusters:
                 engine, cache, slowest = self._least_shared(of_m, of_n, engine, cache, slowest)
-            leaving = elements * self.leaving(tile)
+            if (leaving := out.get(n & -n)) is None:
+                leaving = out[n & -n] = self.leaving(tile)
+            leaving *= elements
             ends = between = overhead + leaving + elements * each
             if in_turns:
                 between = rates.ping_pong_overhead + rates.ping_pong_share * leaving
             elif may_defer:
                 between = min(between, rates.deferred_overhead + elements * each)
-            power = rates.power_factor * matrix / max(matrix, slowest)
-            around = fill * (read_m + read_n) + ends
+            power = rates.power_factor * matrix / (matrix if matrix > slowest else slowest)
             copies = engine if engine > threads else threads
-            tiles = of_m.tiles * of_n.tiles
             narrower = part if may_defer else 1.0
-            form = _Form(tile, in_turns, tiles, around, ends, between, chain + promoting, power, narrower, copies, cache)
-            known[m, groups, n, in_turns, clusters] = form
-            yield form
+            sums = (fill * (read_m + read_n) + ends, ends, between, chain + promoting, power, narrower, copies, cache)
+            form = known[key] = (tile, in_turns, tiles_m * tiles_n, *sums)
+            found.append(form)
+        return found
 
     def _least_shared(self, of_m: _Extent, of_n: _Extent, engine: float, cache: float, slowest: float) -> tuple[float, float, float]:
         """The least that the engine and the cache take where clusters may share, and the most that either does."""
@@ -362,3 +390,7 @@ class RoleSearch(RoleModel):
         first = self.step * self.problem.operand_bytes * rates.fill_clocks * (of_m.read + of_n.read)
         found = self._models[key] = first, models
         return found
+
+
+_SHARED = (*RoleModel.__slots__, *RoleSearch.__slots__)
+"""What models have in common whose problems differ in their batches, in k, or in what tiles they may have (see `RoleSearch.of`)."""

@@ -1,7 +1,6 @@
 """Tiles of kernels whose copying and computing go to different warps: what there is to choose from (`role_clocks.py` chooses)."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 from math import inf
 
@@ -11,7 +10,7 @@ from treadle.plan.mixed_widths import MixedWidths, mixed_widths, narrow_widths
 from treadle.plan.part_merges import PAIR, WORD_BYTES, clustered_units
 from treadle.plan.rasters import UNEVEN_RASTERS, raster
 from treadle.plan.tile_config import ContractionShape
-from treadle.records import dataclass
+from treadle.records import dataclass, replace
 
 ROLE_MARGIN_BYTES = 2048
 """Shared memory of role kernels that is kept for barriers and alignment."""

@@ -9,7 +9,6 @@ is requested (Little's law). Copies of whole boxes keep far more in flight: ther
 tiles load the units. Constants are the product's (`StreamingRates`, `SwappedRates`).
 """
 
-from dataclasses import replace
 from functools import lru_cache
 from itertools import product
 from math import inf
@@ -19,7 +18,7 @@ from treadle.machine.rates import SwappedRates
 from treadle.machine.spec import MatrixInstruction, TargetSpec
 from treadle.plan.cache_requests import request_factor
 from treadle.plan.tile_config import UNKNOWN_EXTENT, next_power_of_two
-from treadle.records import dataclass
+from treadle.records import dataclass, replace
 
 MOST_ROWS = 64
 """Beyond it the small operand's traffic and arithmetic count, and ordinary tiles serve."""
@@ -292,7 +291,13 @@ def engine_clocks(rows: float, missing: int, row_bytes: int, rates: SwappedRates
 
 def copied_clocks(memory_bytes: float, spec: TargetSpec) -> float:
     """Clocks in which all units together copy so many bytes of global memory."""
-    return memory_bytes / (spec.product.unit_bytes_per_clock * spec.compute_units * spec.rates.swapped.peak_share)
+    return memory_bytes / _copied_bytes(spec)
+
+
+@lru_cache(maxsize=64)
+def _copied_bytes(spec: TargetSpec) -> float:
+    """What they copy in a clock."""
+    return spec.product.unit_bytes_per_clock * spec.compute_units * spec.rates.swapped.peak_share
 
 
 def swapped_clocks(tile: SwappedTile, shape: SmallShape, spec: TargetSpec) -> float:

@@ -1,7 +1,6 @@
 """The ways to compute a contraction and its parts, as the choice of a split sees them: modelled times of all kernel forms. No IR."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import lru_cache
 from math import inf
 from typing import Final, NamedTuple
@@ -19,6 +18,7 @@ from treadle.plan.form_times import (
     tile_seconds,
     with_memory,
 )
+from treadle.plan.mixed_widths import MOST_NARROWER
 from treadle.plan.multiply_add_tiles import ROW_BYTES, MultiplyAdds, multiplies_pieces, multiply_add_seconds, multiply_add_tiles
 from treadle.plan.role_search import RoleSearch
 from treadle.plan.role_tiles import OperandRows, ResultShape, RoleProblem, exchanged_problem, may_be_exchanged
@@ -34,7 +34,7 @@ from treadle.plan.small_m import (
 )
 from treadle.plan.split_tiles import SplitProblem, best_split_tile, split_tile_seconds, split_tiles
 from treadle.plan.tile_config import ContractionShape, ContractionTypes, TileProblem
-from treadle.records import dataclass
+from treadle.records import dataclass, replace
 
 LEAST_STAGES: Final = 4
 """Of the longest that rings have, in a contraction's part: a shorter one is gone before its pipeline is full."""
@@ -188,6 +188,21 @@ def moved_bytes(problem: SplitContraction, shape: ContractionShape) -> int:
     """Bytes of the operands and of the results of a contraction's parts, `shape` all of them in one batch."""
     batch, m, n, k = shape.batch or 1, shape.m or 1, shape.n or 1, shape.k or 1
     return batch * (k * (m * problem.a_bytes + n * problem.b_bytes) + m * n * problem.partial_bytes)
+
+
+def least_seconds(problem: SplitContraction, spec: TargetSpec) -> float:
+    """Seconds that a contraction of known sizes takes at least, in whatever form and parts: those of its operands and of its products, by
+    sizes alone.
+    """
+    shape, types = problem.shape, problem.types
+    batch, m, n, k = shape.batch or 1, shape.m or 1, shape.n or 1, shape.k or 1
+    clocks, others = 0.0, problem.split or problem.is_windowed or problem.multiplies_pieces(spec)
+    if types.instruction != "fma" and not others:
+        # Of tiles of two widths, those of less than a step of columns count for less than they have.
+        fewest = (1 - 1 / MOST_NARROWER) * min(1.0, spec.rates.roles.tall_factor)
+        clocks = fewest * batch * m * n * k / (spec.compute_units * spec.macs_per_clock(spec.instruction(types.instruction)))
+    found = bounded_seconds(clocks, batch * k * (m * problem.a_bytes + n * problem.b_bytes), spec)
+    return min(found, _least_of_small(problem, shape, spec)) if _has_small(problem, shape) else found
 
 
 @lru_cache(maxsize=16)

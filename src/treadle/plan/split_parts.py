@@ -5,9 +5,8 @@ a cluster. A contraction's time is that of the fastest kernel form (`form_times.
 reductions are in `reduction_parts.py`.
 """
 
-from collections.abc import Callable
-from dataclasses import replace
-from functools import lru_cache, partial
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Final
@@ -31,12 +30,13 @@ from treadle.plan.split_choices import (
     SplitContraction,
     are_alike,
     choices_of_one_tile,
+    least_seconds,
     moved_bytes,
     role_costs,
     split_tile_counts,
 )
 from treadle.plan.tile_config import ContractionShape
-from treadle.records import dataclass
+from treadle.records import dataclass, replace
 
 CLEAR_GAIN: Final = 0.8
 """The parts must be modelled to take at most so much of the whole's time: models are not better than that."""
@@ -53,6 +53,8 @@ MOST_WORKSPACE_BYTES: Final = 256 << 20
 """Of all partial results together."""
 MOST_ROUNDS: Final = 4
 """Of tiles of 128 x 128 for each compute unit: where there are more, the last one is a fifth of the time at most."""
+MERGES: Final = ("kernel", "last", "cluster")
+"""Who may merge parts: a second launch, the last workgroup of each tile, or the workgroups of a cluster. Of equal times the first."""
 USUAL_ROWS: Final = (64, 128)
 USUAL_COLUMNS: Final = (96, 128, 160, 192, 256)
 """Of tiles that numbers of parts are chosen by: so many that each compute unit has one."""
@@ -61,7 +63,7 @@ USUAL_COLUMNS: Final = (96, 128, 160, 192, 256)
 @dataclass(frozen=True, slots=True)
 class Parts:
     """So many parts, each of whole `step`s of what is reduced but the last; modelled seconds of the whole and of parts and merge. `merge`:
-    who merges them ("kernel", "last", "cluster").
+    who merges them (see `MERGES`).
     """
 
     count: int
@@ -112,47 +114,69 @@ def cluster_counts(spec: TargetSpec) -> tuple[int, ...]:
     return tuple(1 << power for power in range(1, spec.max_cluster.bit_length()))
 
 
-def merge_times(
-    problem: SplitContraction, part: ContractionShape, count: int, costs: RoleCosts, spec: TargetSpec, enough: float
-) -> dict[str, float]:
-    """The times of `count` parts, of which `part` is all in one batch, and of their merge, by who merges. What is sure to take longer than
-    `enough` may be missing, or longer than it is.
-    """
-    moved, held = moved_bytes(problem, part), count * problem.results * problem.partial_bytes
+def _most_tiles_in_clusters(problem: SplitContraction, part: ContractionShape, count: int, spec: TargetSpec) -> int:
+    """Tiles whose `count` parts clusters merge that begin at one time; 0 where clusters cannot merge them, or had better not."""
     may_cluster = count in cluster_counts(spec) and problem.partial_bytes == WORD_BYTES
     is_short = count <= PAIR or count * (part.k or 0) <= spec.rates.arrivals.longest_together
-    most = clustered_units(count, spec) if may_cluster and is_short else 0
-    traffic = seconds(traffic_clocks(held, spec), spec)
-    # What is left for the parts beside what merging takes at least.
-    of_kernel, of_last = enough - _merging(1, held, spec), enough - traffic - seconds(last_clocks(count, 0, spec), spec)
-    of_cluster = enough - seconds(cluster_clocks(0, spec), spec) if most else -inf
-    others = choices_of_one_tile(problem, part, spec, max(of_kernel, of_last, of_cluster), costs.least_of_tiles(part, moved))
-    by_kernel, by_last = [choice.seconds for choice in others], [_last_seconds(count, choice, spec) for choice in others]
-    by_cluster = [c.clustered + seconds(cluster_clocks(c.elements, spec), spec) for c in others if c.tiles <= most]
-    for model in costs.of(part, alike=are_alike(problem, part)):
-        least = model.least()
-        clocks = bounding_clocks(of_kernel, moved, spec)
-        if least <= clocks and (best := model.best(enough=clocks)) is not None:
-            by_kernel.append(bounded_seconds(model.cost(best), moved, spec))
-        if least <= bounding_clocks(of_last, moved, spec):
-            merge = partial(merge_clocks, parts=count, spec=spec, in_cluster=False)
-            merged = model.of(replace(model.problem, parts=count))
-            # With the merge's clocks under the memory's limit, too, a kernel takes less yet.
-            if (tile := merged.best(_part_tiles(merged), bounding_clocks(enough - traffic, moved, spec))) is not None:
-                by_last.append(bounded_seconds(merged.cost(tile) - merge(tile), moved, spec) + seconds(merge(tile), spec))
-        if least <= bounding_clocks(of_cluster, moved - held, spec):
-            # What a cluster exchanges leaves its rings less of the shared memory.
-            together = model.of(replace(model.problem, parts=count, in_cluster=True))
-            if (tile := together.best(_part_tiles(together, most), bounding_clocks(enough, moved - held, spec))) is not None:
-                merging = merge_clocks(tile, count, spec, in_cluster=True)
-                by_cluster.append(bounded_seconds(together.cost(tile) - merging, moved - held, spec) + seconds(merging, spec))
-    fastest = min(by_kernel, default=inf)
+    return clustered_units(count, spec) if may_cluster and is_short else 0
+
+
+def merge_times(
+    problem: SplitContraction,
+    part: ContractionShape,
+    count: int,
+    costs: RoleCosts,
+    spec: TargetSpec,
+    enough: float,
+    merges: Sequence[str] = MERGES,
+) -> dict[str, float]:
+    """The times of `count` parts, of which `part` is all in one batch, and of their merge, by who of `merges` merges. What is sure to take
+    longer than `enough`, or than another of them, may be missing, or longer than it is.
+    """
+    moved, held = moved_bytes(problem, part), count * problem.results * problem.partial_bytes
+    most = _most_tiles_in_clusters(problem, part, count, spec)
+    traffic, merging = seconds(traffic_clocks(held, spec), spec), merge_seconds(count, problem.results, problem.partial_bytes, spec)
+    # What it takes beside the kernel of the parts, and what merging takes at least.
+    beside = {"last": traffic, "cluster": 0.0, "kernel": merging}
+    apart = {
+        "last": traffic + seconds(last_clocks(count, 0, spec), spec),
+        "cluster": seconds(cluster_clocks(0, spec), spec) if most else inf,
+        "kernel": merging,
+    }
+    apart = {who: least for who, least in apart.items() if who in merges}
+    others = choices_of_one_tile(problem, part, spec, enough - min(apart.values()), costs.least_of_tiles(part, moved))
+    by_cluster = [each.clustered + seconds(cluster_clocks(each.elements, spec), spec) for each in others if each.tiles <= most]
     found = {
-        "kernel": fastest + merge_seconds(count, problem.results, problem.partial_bytes, spec) if fastest <= of_kernel else inf,
-        "last": min(by_last, default=inf) + traffic,
+        "kernel": min([each.seconds for each in others], default=inf) + merging,
+        "last": min([_last_seconds(count, each, spec) for each in others], default=inf) + traffic,
         "cluster": min(by_cluster, default=inf),
     }
+    found = {who: found[who] for who in merges}
+    for model in costs.of(part, alike=are_alike(problem, part)):
+        least = model.least()
+        for who in apart:  # those first that are the fastest most of the time: what they take is enough for the others
+            left, kept = min(enough, min(found.values()) * (1 + SLACK)), moved - held if who == "cluster" else moved
+            if least <= bounding_clocks(left - apart[who], kept, spec):
+                clocks = bounding_clocks(left - beside[who], kept, spec)
+                found[who] = min(found[who], _role_seconds(model, who, count, most, clocks, kept) + beside[who])
     return {who: time for who, time in found.items() if time < inf}
+
+
+def _role_seconds(model: RoleSearch, who: str, count: int, most: int, enough: float, moved: int) -> float:
+    """The time of parts in a role kernel, with their merge where that is done in it; infinite where no tile takes so few clocks, or fits.
+    `most`: tiles of parts that clusters merge.
+    """
+    spec = model.spec
+    if who == "kernel":
+        best = model.best(enough=enough)
+        return inf if best is None else bounded_seconds(model.cost(best), moved, spec)
+    # What a cluster exchanges leaves its rings less of the shared memory.
+    merged = model.of(replace(model.problem, parts=count, in_cluster=who == "cluster"))
+    # With the merge's clocks under the memory's limit, too, a kernel takes less yet.
+    if (tile := merged.best(_part_tiles(merged, most if who == "cluster" else None), enough)) is None:
+        return inf
+    merging = merge_clocks(tile, count, spec, in_cluster=who == "cluster")
+    return bounded_seconds(merged.cost(tile) - merging, moved, spec) + seconds(merging, spec)
 
 
 def _part_tiles(model: RoleSearch, most: int | None = None) -> Callable[[RoleTile], bool]:
@@ -179,6 +203,8 @@ def fastest_seconds(problem: SplitContraction, spec: TargetSpec, *, splits: bool
     """Modelled time of a contraction of known sizes in its fastest form, in parts where it may be split and these are clearly faster;
     infinite where it is sure to be more than `enough`.
     """
+    if enough < least_seconds(problem, spec) * (1 - SLACK):
+        return inf
     return _split_of(problem, spec, False).seconds(splits, enough)
 
 
@@ -273,10 +299,8 @@ class _Split:
         models = self._costs.of(part, alike=alike) if is_sharp else self._models(alike)
         clocks = min([model.least() if is_sharp else model.floor(part.batch or 1, part.k or 1) for model in models], default=inf)
         of_roles = bounded_seconds(clocks, moved, spec) + merging
-        least = min(of_roles, others + min(merging, together))
-        if together < inf:
-            least = min(least, bounded_seconds(clocks, moved - count * self._each, spec) + together)
-        distance = abs(count * self._small - spec.compute_units)
+        in_cluster = bounded_seconds(clocks, moved - count * self._each, spec) + together if together < inf else inf
+        distance, least = abs(count * self._small - spec.compute_units), min(of_roles, in_cluster, others + min(merging, together))
         return of_roles if models else 0.0, distance, count, is_sharp, least
 
     def _least_merging(self, count: int) -> tuple[int, bool, float, float, float]:

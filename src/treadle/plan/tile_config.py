@@ -3,14 +3,13 @@
 Sizes are ints where they are static and None where only the runtime knows them.
 """
 
-from dataclasses import replace
 from functools import lru_cache
 from math import isqrt
 from typing import Final, Literal, NamedTuple
 
 from treadle.machine.spec import MatrixInstruction, TargetSpec
 from treadle.plan.pipeline_depth import RESIDENT, RING_SLOTS
-from treadle.records import dataclass
+from treadle.records import dataclass, replace
 
 UNKNOWN_EXTENT = 4096
 """What an extent that only the runtime knows counts as."""

@@ -16,7 +16,7 @@ from treadle.analysis.indexing import Contraction, Reduction, plain_dims
 from treadle.analysis.operation_marks import F32_PARTS, split_in_kernel
 from treadle.analysis.row_pitch import row_pitch
 from treadle.dialects.split_attribute import ALL_LOOPS, SPLIT_REDUCTION, SplitAttr, SplitLoop, SplitPlan
-from treadle.ir.builtin import StringAttr
+from treadle.ir.builtin import StringAttr, type_name
 from treadle.ir.core import AffineMap, Attribute, SSAValue
 from treadle.machine import TargetSpec
 from treadle.plan.f32_split import ROUNDED
@@ -39,7 +39,7 @@ Sizes = Sequence[int]
 
 def _types(facts: OperationFacts, kind: Contraction, spec: TargetSpec) -> ContractionTypes:
     view = facts.view
-    names = [str(element_of_operand(value)) for value in (view.inputs[kind.lhs], view.inputs[kind.rhs], view.outputs[0])]
+    names = [type_name(element_of_operand(value)) for value in (view.inputs[kind.lhs], view.inputs[kind.rhs], view.outputs[0])]
     parts = view.op.attributes.get(F32_PARTS)
     rounded = "tf32" in (facts.f32_precision, parts.data if isinstance(parts, StringAttr) else "")
     return contraction_types(spec, names[0], names[1], names[2], (kind.lhs_cast, kind.rhs_cast), rounded)

@@ -8,7 +8,6 @@ and of the others their time or why they refuse. What follows the best is tried,
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from treadle import machine, remarks
 from treadle.analysis.kernel_problem import NO_OVERRIDES, KernelProblem
@@ -18,7 +17,7 @@ from treadle.ir.dialects import builtin
 from treadle.ir.locations import location_of
 from treadle.ir.passes import Context, Pass, register_pass
 from treadle.options import ContractionOverrides
-from treadle.records import dataclass
+from treadle.records import dataclass, replace
 from treadle.transforms.kernel.forms.form import Choice, Form
 from treadle.transforms.kernel.forms.registry import FORMS
 

@@ -74,8 +74,8 @@ class SetRowPaddingPass(FunctionPass):
             return
         for op in generics(function):
             facts, operands = facts_of(op, self.f32_precision), operand_pitches(op)
-            is_free = op.attributes.keys().isdisjoint((PADDED_ROWS, SPLIT_REDUCTION, dispatch.GROUP)) and not flow.blocks_of(op)
-            if is_free and facts is not None and operands is not None:
+            is_free = op.attributes.keys().isdisjoint((PADDED_ROWS, SPLIT_REDUCTION, dispatch.GROUP))
+            if is_free and facts is not None and operands is not None and not flow.blocks_of(op):
                 self._decide(op, facts, operands, spec)
 
     def _decide(self, op: Operation, facts: OperationFacts, operands: tuple[OperandPitch, OperandPitch], spec: TargetSpec) -> None:
@@ -95,7 +95,7 @@ class SetRowPaddingPass(FunctionPass):
             self._write(op, pitches, f"rows of {_text(pitches)}, as asked")
             return
         choices = product(*({0, pitch} for pitch in pitches))
-        problems = {(a, b): contraction_problem(facts, kind, known, spec, (a, b)) for a, b in choices}
+        problems = {(a, b): contraction_problem(facts, kind, known, spec, (a, b)) if a or b else as_is for a, b in choices}
         copies = [_copy(operand, pitch) for operand, pitch in zip(operands, pitches, strict=True)]
         if (found := row_padding(problems, copies, spec, splits=self.splits)) is None:
             emit(

@@ -1,7 +1,7 @@
 """What is asked of the splitting of reductions, by users or by strategies: the facts it goes by, and attributes in their one form."""
 
 from treadle import errors
-from treadle.analysis.indexing import Contraction, Reduction, classify, map_dims, view_of
+from treadle.analysis.indexing import Contraction, Reduction, map_dims, structured
 from treadle.analysis.operation_marks import origin_of
 from treadle.dialects.split_attribute import ALL_LOOPS, SPLIT_REDUCTION, SplitAttr, SplitLoop, SplitPlan
 from treadle.errors import TreadleError
@@ -20,10 +20,11 @@ def _invalid(op: Operation, reason: str) -> TreadleError:
 
 def facts_of(op: Operation, f32_precision: str = "ieee") -> OperationFacts | None:
     """The facts of a contraction or reduction; None for any other operation, and where an axis of a result is no loop."""
-    kind = classify(op)
-    if not isinstance(kind, Contraction | Reduction) or any(map_dims(map_) is None for map_ in view_of(op).output_maps):
+    view = structured(op)
+    kind = None if view is None else view.computation
+    if view is None or not isinstance(kind, Contraction | Reduction) or any(map_dims(map_) is None for map_ in view.output_maps):
         return None
-    return OperationFacts(view_of(op), kind, f32_precision)
+    return OperationFacts(view, kind, f32_precision)
 
 
 def even_split(facts: OperationFacts, parts: int, step: int = 1) -> SplitAttr | None:

@@ -11,7 +11,7 @@ from treadle.bench.suite import find
 from treadle.bench.workload import Workload
 from treadle.dialects import tile
 from treadle.options import CompileOptions, ContractionOverrides, Form
-from treadle.transforms.kernel.forms import exchanged
+from treadle.transforms.kernel.forms import exchanged, roles
 from treadle.transforms.kernel.set_kernel_form import answers
 
 
@@ -162,3 +162,19 @@ def test_shares_of_a_window_are_not_exchanged() -> None:
     module, said = lowered(_in_layout("conv-f16-2x9x7x192-24-k3").text, "sm_90a", asked)
     assert "operands exchanged" not in said
     assert any(op.name == "pipe.roles" for op in module.walk())
+
+
+def test_times_are_those_of_the_rates_whatever_was_asked_before() -> None:
+    """Searches and facts of a kernel are kept: of another product's rates, or of the exchanged operands, there are others."""
+    problem = problem_of(workload(360, 1000, 4096).text)
+    spec = problem.spec
+    dear = replace(spec.rates, roles=replace(spec.rates.roles, epilogue_clocks=2 * spec.rates.roles.epilogue_clocks))
+    assert problem.exchanged.spec is spec
+    slow = problem.on_product(replace(spec, product=replace(spec.product, fitted=dear)))
+    times = [form.decide(each)[0].seconds for each in (problem, slow, problem) for form in (roles, exchanged)]
+    assert times[:2] == times[4:]
+    assert times[2] > times[0]
+    assert times[3] > times[1]
+    again = replace(problem, nest=problem.exchanged.nest)
+    assert again.memory_bytes == problem.exchanged.memory_bytes == problem.memory_bytes
+    assert replace(problem.exchanged).role_problem == problem.exchanged.role_problem != problem.role_problem

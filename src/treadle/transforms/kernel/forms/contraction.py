@@ -1,14 +1,12 @@
 """What the forms of contractions on matrix instructions (or multiply-adds) in tiles share."""
 
-from dataclasses import replace
-
 from treadle.analysis.indexing import Contraction
 from treadle.analysis.kernel_problem import KernelProblem
 from treadle.errors import InternalError, KernelRejected
 from treadle.plan.form_times import seconds
 from treadle.plan.part_merges import cluster_clocks, last_clocks, turns_clocks
 from treadle.plan.tile_config import ContractionTile, ContractionTypes, tile_refusal
-from treadle.records import dataclass
+from treadle.records import dataclass, replace
 from treadle.transforms.kernel.forms.form import FormConfig, tile_extents
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
 

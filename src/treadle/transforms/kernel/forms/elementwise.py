@@ -1,16 +1,15 @@
 """elementwise: kernels all of whose dimensions are parallel, one tile a workgroup."""
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from treadle.analysis.axis_traffic import axis_shape
+from treadle.analysis.axis_traffic import axis_shapes
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.kernel_problem import KernelProblem
 from treadle.plan.form_times import moving_seconds
 from treadle.plan.pointwise_tiles import halved, pointwise_tile
-from treadle.records import dataclass
-from treadle.transforms.kernel.forms.form import Choice, FormConfig, Grid
+from treadle.records import dataclass, replace
+from treadle.transforms.kernel.forms.form import Choice, Choices, FormConfig, Grid
 from treadle.transforms.kernel.tiling.builder import KernelBuilder
 from treadle.transforms.kernel.tiling.elementwise import build_elementwise
 
@@ -59,19 +58,23 @@ def decide(problem: KernelProblem) -> Sequence[Choice]:
     """See `Form`."""
     nest = problem.nest
     largest = max((element_bytes(a.element) for a in nest.accesses), default=4)
-    tile, warps = pointwise_tile(tuple(axis_shape(nest, axis) for axis in nest.axes), largest, problem.spec)
+    tile, warps = pointwise_tile(axis_shapes(nest), largest, problem.spec)
     return halvings(problem, Config(tile=tile, warps=warps))
 
 
-def halvings(problem: KernelProblem, best: Config) -> list[Choice]:
+def halvings(problem: KernelProblem, best: Config) -> Sequence[Choice]:
     """A configuration, and behind it the same with ever smaller tiles."""
+    return Choices(_halvings(problem, best))
+
+
+def _halvings(problem: KernelProblem, best: Config) -> Iterator[Choice]:
     nest, seconds = problem.nest, moving_seconds(problem.memory_bytes, problem.spec)
     extents = "x".join(str(axis.size) for axis in nest.axes) or "scalar"
-    found: dict[tuple[int, ...], Choice] = {}
+    found: set[tuple[int, ...]] = set()
     while (tile := halved(best.tile, len(found))) not in found:
         text = f"{nest.kind} over {extents}: tile {'x'.join(map(str, tile)) or '1'}, {best.warps} warps"
-        found[tile] = Choice(replace(best, tile=tile), seconds, text, is_light=True)
-    return list(found.values())
+        yield Choice(replace(best, tile=tile), seconds, text, is_light=True)
+        found.add(tile)
 
 
 def build(kernel: KernelBuilder, config: Config) -> Grid:

@@ -5,14 +5,14 @@ their way out, by the threads' stores. Filters of a convolution that fill few co
 """
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import ClassVar
 
 from treadle.analysis.exchanged_nest import exchange_refusal, exchanged
 from treadle.analysis.kernel_problem import KernelProblem
 from treadle.analysis.loop_nest import LoopNest
 from treadle.plan.role_tiles import may_be_exchanged
-from treadle.records import dataclass
+from treadle.records import dataclass, replace
 from treadle.transforms.kernel.forms import roles
 from treadle.transforms.kernel.forms.form import Choice, Choices, Grid
 from treadle.transforms.kernel.tiling.builder import KernelBuilder

@@ -1,17 +1,16 @@
 """reduction: reductions that are no contractions, over tiles of all axes."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import ClassVar
 
-from treadle.analysis.axis_traffic import axis_shape
+from treadle.analysis.axis_traffic import axis_shapes
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.folds import is_separable
 from treadle.analysis.indexing import Reduction, sums_windows_alone
 from treadle.analysis.kernel_problem import KernelProblem
 from treadle.plan.reduction_tiles import reduction_tile
 from treadle.plan.row_tiles import RowTile, tiles_in_flight
-from treadle.records import dataclass
+from treadle.records import dataclass, replace
 from treadle.transforms.kernel.forms import elementwise
 from treadle.transforms.kernel.forms.form import Choice, Grid
 from treadle.transforms.kernel.forms.row_facts import line_of_rows, longest_reduced, read_bytes, walks_longest
@@ -38,7 +37,7 @@ def refusal(problem: KernelProblem) -> str | None:
 def decide(problem: KernelProblem) -> Sequence[Choice]:
     """See `Form`."""
     kind = problem.nest.computation
-    shapes = tuple(axis_shape(problem.nest, axis) for axis in problem.nest.axes)
+    shapes = axis_shapes(problem.nest)
     in_parts = isinstance(kind, Reduction) and is_separable(problem.nest.root, kind)
     if not shapes:
         return elementwise.halvings(problem, Config())

@@ -1,19 +1,20 @@
 """roles: copying and computing of a contraction go to different warps, which take the tiles in turn (set-roles, form-roles)."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from functools import lru_cache
 from typing import ClassVar
 
 from treadle.analysis.channel_steps import in_channel_steps
 from treadle.analysis.kernel_problem import KernelProblem
 from treadle.analysis.loop_nest import LoopNest
 from treadle.analysis.window_steps import outgrows_cache, window_steps
-from treadle.plan.form_times import role_seconds
+from treadle.machine.spec import TargetSpec
+from treadle.plan.form_times import bounded_seconds
 from treadle.plan.mixed_widths import MixedWidths
 from treadle.plan.role_search import RoleSearch
-from treadle.plan.role_tiles import ROLE_KNOBS, RoleTile, cluster_extents, mixed_tiles
+from treadle.plan.role_tiles import ROLE_KNOBS, RoleProblem, RoleTile, cluster_extents, mixed_tiles
 from treadle.plan.tile_config import ContractionTile, TileProblem, contraction_tile
-from treadle.records import dataclass
+from treadle.records import dataclass, replace
 from treadle.transforms.kernel.forms.contraction import (
     GROUP_M,
     ContractionConfig,
@@ -120,9 +121,15 @@ def in_steps(problem: KernelProblem) -> KernelProblem:
     return problem if changed is None or changed.descriptor_refusal is not None else changed
 
 
+@lru_cache(maxsize=8)
+def _search(problem: RoleProblem, spec: TargetSpec) -> RoleSearch:
+    """What looks for a problem's tile and tells how long it takes."""
+    return RoleSearch(problem, spec)
+
+
 def _candidates(problem: KernelProblem) -> Iterator[RoleTile]:
     """The tile of least modelled time, and the best of those that need fewer registers."""
-    asked, model = problem.overrides, RoleSearch(problem.role_problem, problem.spec)
+    asked, model = problem.overrides, _search(problem.role_problem, problem.spec)
     if (best := model.best()) is None:
         return
     # The model saw the columns of one block of them only.
@@ -205,7 +212,7 @@ def _choice(problem: KernelProblem, tile: RoleTile, warps: tuple[int, int], *, i
         blocks=tuple(mixed.numbers()) if mixed is not None else (),
         places_inside=_takes_places_inside(problem, tile),
     )
-    seconds = role_seconds(tile, problem.role_problem, problem.memory_bytes, spec)
+    seconds = bounded_seconds(_search(problem.role_problem, spec).cost(tile), problem.memory_bytes, spec)
     how = "in ping-pong " if tile.ping_pong > 1 else "with deferred stores " if tile.deferred_store else ""
     shown = ContractionTile(tile.m, tile.n, tile.k, *warps)
     text = contraction_text(problem, shown, types, is_promoted=problem.is_promoted)

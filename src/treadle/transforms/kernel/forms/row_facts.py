@@ -1,6 +1,6 @@
 """What the forms of reductions ask of rows: how long they are, where they begin, what is read for each element."""
 
-from treadle.analysis.axis_traffic import axis_shape
+from treadle.analysis.axis_traffic import axis_shapes
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.kernel_problem import KernelProblem
 from treadle.analysis.row_lines import row_line
@@ -10,7 +10,7 @@ from treadle.plan.row_tiles import LONG_ROW
 
 def _walked(problem: KernelProblem) -> int | None:
     """The number of the reduced axis along which most memory lies; None where the neighbours in memory are of different rows."""
-    shapes = [axis_shape(problem.nest, axis) for axis in problem.nest.axes]
+    shapes = axis_shapes(problem.nest)
     found = max(range(len(shapes)), key=lambda i: (shapes[i].unit_stride_reads + shapes[i].unit_stride_writes, i), default=None)
     return found if found is not None and shapes[found].is_reduction and shapes[found].unit_stride_reads else None
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import ClassVar
 
-from treadle.analysis.axis_traffic import axis_shape
+from treadle.analysis.axis_traffic import axis_shapes
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.kernel_problem import KernelProblem
 from treadle.plan.form_times import moving_seconds
@@ -35,7 +35,7 @@ def refusal(problem: KernelProblem) -> str | None:
 def decide(problem: KernelProblem) -> Sequence[Choice]:
     """See `Form`."""
     nest = problem.nest
-    shapes = tuple(axis_shape(nest, axis) for axis in nest.axes)
+    shapes = axis_shapes(nest)
     narrowest = min((element_bytes(a.element) for a in nest.accesses), default=4)
     extents, found, config = "x".join(str(axis.size) for axis in nest.axes), list[Choice](), Config()
     widest = max((element_bytes(a.element) for a in nest.accesses), default=4)

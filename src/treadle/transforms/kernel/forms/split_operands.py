@@ -6,14 +6,13 @@ across it, also where the instruction reads along k alone. See docs/precision.md
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import ClassVar
 
 from treadle.analysis.kernel_problem import KernelProblem
 from treadle.plan.expr import constant
 from treadle.plan.f32_split import IN_KERNEL
 from treadle.plan.split_tiles import SplitProblem, SplitTile, split_clocks, split_tile_seconds, split_tiles
-from treadle.records import dataclass
+from treadle.records import dataclass, replace
 from treadle.transforms.kernel.forms import roles
 from treadle.transforms.kernel.forms.contraction import GROUP_M, contraction_of, merging_seconds, merging_text
 from treadle.transforms.kernel.forms.form import Choice, Choices, Grid

@@ -1,7 +1,6 @@
 """swapped: a contraction with a small side whose large operand takes the wide side of the matrix instruction, behind a ring of roles."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import ClassVar
 
 from treadle.analysis.kernel_problem import KernelProblem
@@ -9,7 +8,7 @@ from treadle.analysis.loop_nest import LoopNest, split_axis
 from treadle.analysis.small_side import SmallSide
 from treadle.plan.form_times import seconds
 from treadle.plan.small_m import SmallShape, SwappedTile, swapped_clocks, swapped_tile
-from treadle.records import dataclass
+from treadle.records import dataclass, replace
 from treadle.transforms.kernel.forms import roles
 from treadle.transforms.kernel.forms.contraction import contraction_of, merging_seconds, merging_text
 from treadle.transforms.kernel.forms.form import Choice, Grid

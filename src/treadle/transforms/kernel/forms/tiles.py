@@ -1,7 +1,6 @@
 """tiles: each workgroup computes tiles of a contraction, all its warps alike. Every contraction can be computed so."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import ClassVar
 
 from treadle.analysis.contraction_axes import reads_whole_tile
@@ -25,7 +24,7 @@ from treadle.plan.tile_config import (
     resident_workgroups,
     tile_cost,
 )
-from treadle.records import dataclass
+from treadle.records import dataclass, replace
 from treadle.transforms.kernel.forms.contraction import (
     ContractionConfig,
     asked_tile,
