@@ -281,6 +281,7 @@ def both_parts(which: int, extent: int, problem: RoleProblem, spec: TargetSpec) 
     return next((count for count in (2 * PAIR, PAIR) if _has_parts(extent, along_k, count, span)), 1)
 
 
+@lru_cache(maxsize=1024)
 def both_extents(of_a: int, of_b: int, neighbours_m: int, neighbours_n: int) -> tuple[tuple[int, int], ...]:
     """Workgroups along m and n of clusters that fetch both operands once, of which so many at most fetch a part of A's and of B's tile."""
     if of_a == 1 or of_b == 1 or neighbours_m == 1 or neighbours_n == 1:
