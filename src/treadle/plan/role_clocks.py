@@ -119,23 +119,8 @@ class RoleModel:
 
     # Without a dictionary of their own, attributes are read in half of the time where many models share what they hold.
     __slots__ = (
-        *(
-            "_costs",
-            "_cut",
-            "_leaving",
-            "_matrix",
-            "brought",
-            "heavy",
-            "k",
-            "kept",
-            "meets",
-            "problem",
-            "queue",
-            "rates",
-            "reading",
-            "sides",
-        ),
-        *("spec", "threads_store", "units", "written"),
+        *("_costs", "_cut", "_leaving", "_matrix", "brought", "heavy", "k", "kept", "meets", "problem", "queue", "rates", "reading"),
+        *("sides", "spec", "threads_store", "units", "written"),
     )
 
     def __init__(self, problem: RoleProblem, spec: TargetSpec) -> None:
