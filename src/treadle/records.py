@@ -213,7 +213,7 @@ def _first_init(kind: Any, entries: "dict[str, _Entry]", frozen: bool) -> Any:
 
 
 def replace(record: _Made, **changes: Any) -> _Made:
-    """`dataclasses.replace` of a dataclass of this module all of whose fields `__init__` takes, in half of the time.
+    """`dataclasses.replace` of a dataclass of this module all of whose fields `__init__` takes, in 0.6 to 0.75 of the time.
 
     An instance's `__dict__` is left alone: once it is made, each attribute takes twice as long to read.
     """
