@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from generators.grouped_contractions import routed_text
+from generators.grouped_contractions import grouped_text, routed_text
 
 import treadle
 from treadle.dialects import dispatch
@@ -46,6 +46,15 @@ def test_groups_are_those_of_the_table(table: Sequence[int], index: str) -> None
     (want,) = evaluate_module(parse_module(text, "text"), given)
     (found,) = evaluate_dispatches(at_dispatch(text), given)
     np.testing.assert_allclose(found, want.value, rtol=1e-9, atol=1e-9)
+
+
+def test_long_lists_of_groups_are_followed_without_recursion() -> None:
+    """Where the slices of 1,200 groups begin is one sum over all of them."""
+    module = parse_module(grouped_text(tuple(1 + 37 * number % 50 for number in range(1200)), 64, 64, "bf16"), "text")
+    run_passes(module, [InlineForallsPass()])
+    before = print_module(module)
+    run_passes(module, [BoundSliceReadsPass()])
+    assert print_module(module) == before, "nothing is read from a tensor"
 
 
 def test_counts_and_an_epilogue() -> None:

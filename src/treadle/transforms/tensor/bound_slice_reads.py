@@ -82,12 +82,21 @@ class _Numbers:
         """The reads that an index is computed from."""
         if isinstance(index, int):
             return frozenset()
-        if index not in self._known:
-            op = maker(index)
+        # Sums over long lists of groups are deep: no call a level.
+        pending = [index]
+        while pending:
+            value = pending[-1]
+            op = None if value in self._known else maker(value)
             if op is None or op.name.split(".")[0] not in _SCALAR_DIALECTS:
-                self._known[index] = frozenset()
+                self._known.setdefault(value, frozenset())
+            elif self.is_read(op):
+                self._known[value] = frozenset((op,))
+            elif unknown := [operand for operand in op.operands if operand not in self._known]:
+                pending += unknown
+                continue
             else:
-                self._known[index] = frozenset((op,)) if self.is_read(op) else frozenset().union(*map(self.of, op.operands))
+                self._known[value] = frozenset().union(*(self._known[operand] for operand in op.operands))
+            pending.pop()
         return self._known[index]
 
 
