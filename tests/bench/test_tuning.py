@@ -74,7 +74,7 @@ def test_candidates_have_clusters_or_none() -> None:
     assert workload is not None
     options = CompileOptions(split_reduction="off")
     found = candidates(problem_of(workload.text, "tt", "sm_90a", options), "sm_90a", options, 40)
-    assert {1, 4} <= {one.cluster for one in found} <= {1, 2, 4}
+    assert {1, 4} <= {one.cluster for one in found} <= {1, 2, 4, 8}
 
 
 @pytest.mark.parametrize("target", ["sm_90a", "gfx942"])

@@ -93,8 +93,8 @@ CASES: dict[str, Case] = {
     ),
     "cluster-both-kn": Case(
         _matmul(2040, 760, 200, transposed=False),
-        replace(ROLES, cluster=8, cluster_n=2, group_m=4),
-        (ROLE, r"multicast array<i64: 0, 4> relative", "cluster_barrier"),
+        replace(ROLES, cluster=8, cluster_n=4, group_m=2),
+        (ROLE, r"multicast array<i64: 0, 2, 4, 6> relative", "cluster_barrier"),
     ),
     "cluster-deferred": Case(
         _matmul(2040, 1536, 136), replace(ROLES, cluster=2, deferred_store=True), (SHARED_FETCH, "cluster_barrier", DEFERRED)

@@ -164,6 +164,8 @@ PROGRAMS = {
     "branches around shuffles": lambda: named("gemm-bf16-tn-192x2292x13597-gelu"),
     "a small batch": lambda: named("gemm-bf16-nn-35x453x41x304"),
     "the transposed product": lambda: named("gemm-f16-tt-2744x312x4280"),
+    "clusters of four along both sides": lambda: named("gemm-f16-nt-144x15232x4072"),
+    "clusters of eight along both sides": lambda: named("gemm-f16-nt-7064x232x9880"),
 }
 
 

@@ -68,7 +68,7 @@ _CODES: Final = {
     "USEL": (0x287, 0x887),
     "USETMAXREG": (0x9C8,),
     "USGXT": (0x89A,),
-    "USHF": (0x899,),
+    "USHF": (0x299, 0x499, 0x899),
     "UTMACCTL": (0x9B9,),
     "UTMACMDFLUSH": (0x9B7,),
     "UTMALDG": (0x3B4, 0x5B4),
