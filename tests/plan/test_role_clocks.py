@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from treadle.machine import target_spec
-from treadle.plan.form_times import role_seconds
+from treadle.plan.form_times import bounded_seconds
 from treadle.plan.rasters import read_again
 from treadle.plan.role_clocks import RoleModel, role_cost
 from treadle.plan.role_forms import role_forms, role_tiles
@@ -53,7 +53,8 @@ def timed(product: str) -> list[list[tuple[float, float]]]:
             operands=(a, b),
         )
         tiles = [(RoleTile(k=64, warps=4, **dict(zip(FIELDS, row, strict=False))), row[-1] * 1e-6) for row in one["measured"]]
-        found.append([(role_seconds(tile, problem, one["bytes"], spec), seconds) for tile, seconds in tiles])
+        model = RoleModel(problem, spec)
+        found.append([(bounded_seconds(model.cost(tile), one["bytes"], spec), seconds) for tile, seconds in tiles])
     return found
 
 

@@ -134,7 +134,7 @@ def _variants(tile: RoleTile) -> list[RoleTile]:
         tile,
         *late,
         replace(tile, steps_in_flight=1 - tile.steps_in_flight),
-        replace(tile, cluster=1 if tile.cluster > 1 else 2, tail_tile_n=0),
+        replace(tile, cluster=1 if tile.cluster > 1 else 2, cluster_n=0, tail_tile_n=0),
         *(replace(tile, group_m=raster) for raster in rasters),
     ]
 

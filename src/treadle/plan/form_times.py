@@ -10,8 +10,8 @@ from math import inf
 
 from treadle.machine.spec import MatrixInstruction, TargetSpec
 from treadle.plan.result_stores import cut_row_clocks, stored_cut_clocks
-from treadle.plan.role_clocks import COPIED_AHEAD, role_cost
-from treadle.plan.role_tiles import ResultShape, RoleProblem, RoleTile
+from treadle.plan.role_clocks import COPIED_AHEAD
+from treadle.plan.role_tiles import ResultShape
 from treadle.plan.small_m import SLACK, copied_clocks, limited
 from treadle.plan.tile_config import (
     ContractionShape,
@@ -46,13 +46,8 @@ def with_memory(clocks: float, memory_bytes: float, spec: TargetSpec) -> float:
     return seconds(spec.rates.streaming.fixed_clocks + limited(clocks, copied_clocks(memory_bytes, spec), BOTH), spec)
 
 
-def role_seconds(tile: RoleTile, problem: RoleProblem, memory_bytes: float, spec: TargetSpec) -> float:
-    """Modelled time of a role kernel that reads and writes so many bytes of global memory."""
-    return bounded_seconds(role_cost(tile, problem, spec), memory_bytes, spec)
-
-
 def bounded_seconds(clocks: float, memory_bytes: float, spec: TargetSpec) -> float:
-    """The same of a role kernel that takes so many clocks as far as the memory lets it."""
+    """Modelled time of a role kernel that takes so many clocks as far as the memory lets it, and moves so many bytes of global memory."""
     whole = limited(clocks, copied_clocks(memory_bytes, spec), COPIED_AHEAD)
     return seconds(spec.rates.streaming.fixed_clocks + whole, spec)
 

@@ -47,7 +47,8 @@ NEAR = 6
 """How two limits of a step add up where they are near one another (see `limited`)."""
 ALONE_NEAR = 4.5
 """The same of a tile's arithmetic and copies, for one consumer warpgroup alone, which cannot compute while it waits for a slot: of 3,671
-tilings of some 300 products, on an H200, such ones were modelled 2 % too fast, those of rows that begin inside sectors 5 %.
+tilings of some 300 products, on an H200, such ones were modelled 2 % too fast, those of 128 columns and more whose rows begin inside
+sectors 4 to 6 %.
 """
 
 

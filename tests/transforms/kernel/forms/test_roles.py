@@ -94,8 +94,11 @@ def test_overrides_change_the_compilers_own_tile() -> None:
     usual, cluster = best(problem_of(text)), best(problem_of(text, overrides=ContractionOverrides(cluster=2, group_m=4, num_stages=2)))
     assert (usual.cluster, cluster.cluster, cluster.group_m, cluster.num_stages) == (1, 2, 4, 2)
     assert cluster.tile == usual.tile
-    odd = best(problem_of(product(64 * 3, 4096, 1024), overrides=ContractionOverrides(tile=(64, 64, 64), num_stages=2, cluster=2)))
-    assert odd.cluster == 1, "three rows of tiles are no whole clusters"
+    asked = ContractionOverrides(tile=(64, 64, 64), num_stages=2, cluster=2)
+    (odd,) = roles.decide(problem_of(product(64 * 3, 4096, 1024), overrides=asked))
+    assert isinstance(odd.config, roles.Config)
+    assert odd.config.cluster == 1, "three rows of tiles are no whole clusters"
+    assert odd.text.endswith("; no clusters: tiles make no whole ones")
 
 
 @pytest.mark.parametrize(("persistent", "count"), [("auto", 132), ("always", 132), ("never", 0)])

@@ -219,7 +219,8 @@ def _choice(problem: KernelProblem, tile: RoleTile, warps: tuple[int, int], *, i
     consumers = tile.consumer_warpgroups * tile.ping_pong
     text += f"; {consumers} consumer warpgroups {how}fed through {tile.num_stages} stages by a producer{about_widths}"
     text += _cluster_text(along_m, along_n)
-    text += "; no clusters that share operands, as parts are merged" if tile.cluster > 1 and has_others else ""
+    if tile.cluster > 1 and not config.cluster > 1:
+        text += "; no clusters that share operands, as parts are merged" if has_others else "; no clusters: tiles make no whole ones"
     text += "; all places of a window for each step of channels" if config.places_inside else ""
     text += merging_text(problem, config)
     return Choice(config, seconds, text, tile.m * tile.n / tile.warps, is_light)
