@@ -17,9 +17,9 @@ from treadle.ir.text import parse_module
 from treadle.machine import target_spec
 from treadle.pipelines import tensor_passes, tile_passes
 from treadle.plan.role_clocks import RoleModel
-from treadle.plan.role_forms import alike_forms, held_forms
+from treadle.plan.role_forms import alike_forms, held_forms, tiles_of
 from treadle.plan.role_search import RoleSearch
-from treadle.plan.role_tiles import OperandRows, ResultShape, RoleProblem, RoleTile, tiles_of
+from treadle.plan.role_tiles import OperandRows, ResultShape, RoleProblem, RoleTile
 from treadle.plan.small_m import SLACK
 from treadle.plan.split_choices import SplitContraction
 from treadle.plan.split_parts import split_contraction

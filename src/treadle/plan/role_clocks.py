@@ -33,7 +33,6 @@ from treadle.plan.role_tiles import (
     RoleProblem,
     RoleTile,
     cluster_extents,
-    may_defer,
     mixed_tiles,
     tile_count,
 )
@@ -223,7 +222,10 @@ class RoleModel:
 
     def copies(self, tile: RoleTile, columns: int) -> Copies:
         """Those of a step of a tile. `columns`: what tiles are apart by multiples of along n."""
-        along_m, along_n = cluster_extents(tile, self.problem.shape)
+        return self.copies_of(tile, columns, *cluster_extents(tile, self.problem.shape))
+
+    def copies_of(self, tile: RoleTile, columns: int, along_m: int, along_n: int) -> Copies:
+        """The same for clusters of so many workgroups along m and n."""
         # Workgroups of a cluster fetch a part each of what they share, but for what threads copy; tiles of a side are whole clusters.
         of_a, of_b = (1 if side.piece else count for side, count in zip(self.sides, (along_n, along_m), strict=True))
         a = self.side_copies(0, tile.rows, tile.k, of_a, tile.rows, along_m)
@@ -253,16 +255,14 @@ class RoleModel:
 
 
 class _TileModel:
-    """What the clocks of a tile's rounds are made of. `copies`: those of a step; `slowest`: those under which its arithmetic runs.
-    `is_least`: its consumers take no longer than those of any tile of its form.
-    """
+    """What the clocks of a tile's rounds are made of. `copies`: those of a step."""
 
-    def __init__(self, model: RoleModel, tile: RoleTile, copies: Copies, *, is_least: bool = False) -> None:
+    def __init__(self, model: RoleModel, tile: RoleTile, copies: Copies) -> None:
         elements = tile.rows * tile.n
         self.tile, self.rates, self.units = tile, model.rates, model.units
-        self.copies = self.slowest = copies
+        self.copies = copies
         self.matrix = model.matrix(tile)
-        self.chain = (least_chain if is_least else _consumer_clocks)(tile, self.matrix, model.rates) + promoting_clocks(tile, model)
+        self.chain = _consumer_clocks(tile, self.matrix, model.rates) + promoting_clocks(tile, model)
         self.leaving, self.brought = elements * model.leaving(tile), elements * model.brought
         # Threads' copies and threads' stores take turns at the units that load and store, descriptors' at the cache where rows are cut.
         self.beside = self.leaving if model.threads_store and self.copies.threads else elements * model.cut_stores(tile)
@@ -272,12 +272,10 @@ class _TileModel:
 
     def _step(self, active: int, part: float) -> tuple[float, float]:
         """Clocks of a step's arithmetic and of its copies, with so many units at work. Clocks follow power: arithmetic slows down."""
-        engine, cache, beyond, threads = self.slowest
-        matrix = self.matrix
+        engine, cache, beyond, threads = self.copies
+        matrix, stages = self.matrix, self.tile.num_stages
         busy = matrix / max(matrix, engine, cache * active / self.units + beyond * active, threads)
         arithmetic = self.chain * part * (1 + self.rates.power_factor * busy * active / self.units)
-        engine, cache, beyond, threads = self.copies
-        stages = self.tile.num_stages
         copies = limited(engine, cache * active / self.units + beyond * active, NEAR)
         copies = limited(copies, (self.rates.ring_clocks + copies) / max(1, stages - 1), NEAR)
         if not threads:
@@ -308,18 +306,6 @@ class _TileModel:
             return self.turn(steps, active, part) + ends
         arithmetic, copies = self._step(active, part)
         return limited(steps * arithmetic, steps * copies + self.brought, self.near) + ends
-
-
-class LeastModel(_TileModel):
-    """That of a tile that takes no more than any of a form, whose copies take the `least` to the `most`; in clusters or alone."""
-
-    def __init__(self, model: RoleModel, form: RoleTile, least: Copies, most: Copies, *, clusters: bool) -> None:
-        super().__init__(model, form, least, is_least=True)
-        self.may_defer, self.more = not clusters and may_defer(form, model.problem), model.rates.clustered_clocks if clusters else 0
-        if self.may_defer:
-            self.between = min(self.between, model.rates.deferred_overhead)
-        # Arithmetic slows down the less the longer copies take.
-        self.slowest = most
 
 
 def _matrix_clocks(tile: RoleTile, problem: RoleProblem, spec: TargetSpec, *, is_tall: bool) -> float:

@@ -6,7 +6,8 @@ from functools import lru_cache
 
 from treadle.machine.spec import TargetSpec
 from treadle.plan.part_merges import clustered_units
-from treadle.plan.role_tiles import DEEPEST_RING, MANY_GROUPS, RoleProblem, RoleTile, tiles_of
+from treadle.plan.role_clusters import in_clusters
+from treadle.plan.role_tiles import DEEPEST_RING, MANY_GROUPS, RoleProblem, RoleTile, ringed, with_narrower
 from treadle.plan.tile_config import PROMOTED_REGISTERS, ContractionShape
 
 PING_PONG_STEP = 64
@@ -111,6 +112,12 @@ def _forms(problem: RoleProblem, spec: TargetSpec) -> Iterator[RoleTile]:
             if problem.promoted and 2 * accumulators > (PROMOTED_REGISTERS if warpgroups < MANY_GROUPS else min(PROMOTED_REGISTERS, most)):
                 continue
             yield RoleTile(m, n, k, row.warps, warpgroups, DEEPEST_RING, sets, int(sets > 1))
+
+
+def tiles_of(form: RoleTile, problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
+    """A form with a ring, behind it the same in clusters, and with narrower tiles beside it; none where it does not fit."""
+    tile = ringed(form, problem, spec)
+    return () if tile is None else (tile, *in_clusters(tile, problem, spec), *with_narrower(tile, problem, spec))
 
 
 def role_tiles(problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:

@@ -1,8 +1,7 @@
 """The tile of a role kernel that is modelled to take the fewest clocks, with few of them modelled. No IR.
 
 Tiles of one form (`role_forms.py`) differ in rings, orders and clusters. What a form's tiles take at least is told twice: by a few
-products, and by the model of a tile that takes the least of everything (`LeastModel`), which is hardly less than what the best of them
-takes.
+products for all of them, and hardly less than the model tells, for those of each kind apart (`role_bounds.py`).
 """
 
 from collections.abc import Callable
@@ -15,41 +14,17 @@ from treadle.machine.spec import TargetSpec
 from treadle.plan.mixed_widths import least_part
 from treadle.plan.part_merges import PAIR, clustered_units
 from treadle.plan.rasters import least_fetched_by_pairs
-from treadle.plan.role_clocks import Copies, LeastModel, RoleModel, joined, least_chain, promoting_clocks
+from treadle.plan.role_bounds import Extent, FormBounds, cut_tiles
+from treadle.plan.role_clocks import RoleModel, least_chain, promoting_clocks
+from treadle.plan.role_clusters import both_extents, both_parts, in_cluster, may_cluster, most_neighbours, most_parts
 from treadle.plan.role_forms import WIDTH_STEP, alike_forms, close_widths
-from treadle.plan.role_tiles import (
-    MANY_GROUPS,
-    RoleProblem,
-    RoleTile,
-    both_extents,
-    both_parts,
-    may_cluster,
-    most_neighbours,
-    most_parts,
-    tiles_of,
-)
+from treadle.plan.role_tiles import MANY_GROUPS, RoleProblem, RoleTile, ringed, tile_count, with_narrower
 from treadle.plan.small_m import SLACK
 
 
 def role_tile(problem: RoleProblem, spec: TargetSpec) -> RoleTile | None:
     """The candidate of least modelled cost, of equals the first; None where none fits."""
     return RoleSearch(problem, spec).best()
-
-
-class _Extent(NamedTuple):
-    """Of tiles' extent along m or n: how many tiles follow one another, rows of k that they read, clocks of a step's copies of these, and
-    for each unit at work at most of those beyond the array's end. Of a cluster, how many workgroups may fetch a part of the rows each, of
-    one that fetches both operands once too, and how many neighbours may share what they copy of the other operand.
-    """
-
-    extent: int
-    tiles: int
-    read: int
-    copies: Copies
-    beyond: float
-    parts: int
-    both: int
-    neighbours: int
 
 
 class _Column(NamedTuple):
@@ -75,10 +50,11 @@ class _Family(NamedTuple):
     columns: list[_Column]
 
 
-_Form = tuple[RoleTile, bool, int, float, float, float, float, float, float, float, float]
+_Form = tuple[RoleTile, bool, int, float, float, float, float, float, float, float, float, float, float, float]
 """What a form's tiles take at least, whatever the batch and k are: whether groups take turns, tiles of one batch, clocks beside steps, of
-these behind a unit's last step, and between tiles. Of a step: its arithmetic, by which share of it more where all units work, and that of
-it where tiles are narrower; what copies take for one unit, and for all.
+these behind a unit's last step, and between tiles. Of a step: its arithmetic, by which share of it more where all units work, that of
+it where tiles are narrower, and how many tiles there are then (`cut_tiles`); what copies take for one unit, and for all, and the same
+where clusters of more than two workgroups may be.
 """
 
 
@@ -90,14 +66,15 @@ def _kept_families(row: str, operand_bytes: int, roots: int, spec: TargetSpec) -
 
 _Key = tuple[int, int, int, bool, bool]
 """Of a form: rows of an instruction's groups, how many groups, columns, whether they take turns, whether there may be clusters."""
-_Bound = tuple[float, int, RoleTile, tuple[float, ...]]
-"""Clocks at least, a form's number, the form; what models tell of its tiles alone and in clusters, nothing where they were not asked."""
+_Bound = tuple[float, int, int, RoleTile]
+"""Clocks at least, a form's number, which of its tiles (-1: any), the form."""
+_ANY = -1
 
 
 class RoleSearch(RoleModel):
     """The model of a problem's tiles, and which of them is the best."""
 
-    __slots__ = ("_bounds", "_close", "_families", "_held", "_key", "_known", "_models", "_told", "at_once", "step")
+    __slots__ = ("_bounds", "_close", "_families", "_held", "_key", "_known", "_told", "at_once", "step")
 
     def __init__(self, problem: RoleProblem, spec: TargetSpec) -> None:
         super().__init__(problem, spec)
@@ -105,8 +82,7 @@ class RoleSearch(RoleModel):
         self._families = _kept_families(problem.row.name, problem.operand_bytes, problem.shape.root_count, spec)
         self._close = close_widths(problem, spec)
         self._known: dict[_Key, _Form] = {}
-        self._models: dict[tuple[int, int, int, int, bool], tuple[float, list[LeastModel]]] = {}
-        self._told: dict[tuple[object, ...], tuple[float, list[float]]] = {}
+        self._told: dict[tuple[int, int, int, int], FormBounds] = {}
         self._key: tuple[bool, bool, bool, bool, int] | None = None
         self._held: dict[tuple[object, ...], tuple[list[_Form], float, float, float]] = {}
         self._bounds: dict[tuple[object, ...], tuple[float, list[_Bound]]] = {}
@@ -126,27 +102,37 @@ class RoleSearch(RoleModel):
         Forms are looked at in the order of what they take at least, until that is more than the best tile takes.
         """
         found: RoleTile | None = None
-        least, place, merges = inf, 0, self.problem.parts > 1
+        least, place, merges, rings = inf, (0, 0), self.problem.parts > 1, dict[int, RoleTile | None]()
         bounds = self._at_once() if self.problem.in_cluster else self._bounded()[1]
         left = [each for each in bounds if each[0] <= enough]
         heapify(left)
         while left:
-            bound, number, form, told = heappop(left)
+            bound, number, which, form = heappop(left)
             limit = min(least * (1 + SLACK), enough)
             if bound > limit:
                 break
-            if not told:
+            if which == _ANY:
                 if (admits is None or admits(form)) and (not merges or bound + self.merging(form) <= limit):
-                    told = self._least_of(form)
-                    heappush(left, (min(told), number, form, told))
+                    for which, clocks in enumerate(self._least_of(form)):
+                        if clocks <= limit:
+                            heappush(left, (clocks, number, which, form))
                 continue
-            for tile in tiles_of(form, self.problem, self.spec):
-                if told[-1 if tile.cluster > 1 else 0] > least * (1 + SLACK):
-                    continue
+            if number not in rings:
+                rings[number] = ringed(form, self.problem, self.spec)
+            for tile in self._tiles(rings[number], which):
                 clocks = self.cost(tile)
-                if clocks < least or (clocks == least and number < place):
-                    found, least, place = tile, clocks, number
+                if clocks < least or (clocks == least and (number, which) < place):
+                    found, least, place = tile, clocks, (number, which)
         return found
+
+    def _tiles(self, tile: RoleTile | None, which: int) -> tuple[RoleTile, ...]:
+        """Those of `_least_of` of a form that has such a ring."""
+        if tile is None or which == 0:
+            return () if tile is None else (tile,)
+        if which > len(kinds := self._bounds_of(tile).kinds):
+            return with_narrower(tile, self.problem, self.spec)
+        each = in_cluster(tile, *kinds[which - 1], self.problem, self.spec)
+        return (each,) if each.cluster == PAIR or tile_count(each, self.problem.shape) <= self.at_once else ()
 
     def at_least(self, form: RoleTile) -> float:
         """Clocks that a form's tiles take at least."""
@@ -163,25 +149,29 @@ class RoleSearch(RoleModel):
 
     def _bounded(self) -> tuple[float, list[_Bound]]:
         """The forms that registers allow with what they take at least and their numbers: the first copies, in each round steps of matrix
-        instructions or of copies, and results that leave. Before them the least of all; behind each that models may tell more.
+        instructions or of copies, and results that leave. Before them the least of all.
         """
-        problem, units, start = self.problem, self.units, self.rates.start_clocks
+        problem, units, start, at_once = self.problem, self.units, self.rates.start_clocks, self.at_once
         batch, in_turn = problem.shape.batch or 1, problem.takes_turns
         key = (self._holding(), batch, self.k, in_turn)
         if (found := self._bounds.get(key)) is not None:
             return found
         steps, bounds = -(-self.k // self.step), list[_Bound]()
         for number, form in enumerate(self._held_forms()[0]):
-            tile, needs_turns, tiles, around, ends, between, arithmetic, power, narrower, copies, cache = form
+            tile, needs_turns, tiles, around, ends, between, arithmetic, power, narrower, cut, copies, cache, few_copies, few_cache = form
             tiles *= batch
             full = (tiles - 1) // units
             if needs_turns and not (full and in_turn):
                 continue
-            left = tiles / units - full
-            if full and batch == 1:
-                arithmetic *= narrower
+            if tiles <= at_once:
+                copies, cache = few_copies, few_cache
+            left, last = tiles / units - full, arithmetic
+            if cut and full and batch == 1:
+                # No tile has more columns than the form's, nor fewer than narrow ones: of what all others have the last one is a part.
+                last *= narrower
+                arithmetic *= max(narrower, (cut / units - 1) / full)
             # Comparisons take half of what `max` does, and there are hundreds of forms.
-            last, shared = arithmetic * (1 + power * left), cache * left
+            last, shared = last * (1 + power * left), cache * left
             last = last if last > copies else copies
             last = around + steps * (last if last > shared else shared)
             if full:
@@ -191,7 +181,7 @@ class RoleSearch(RoleModel):
                     last += full * (arithmetic if arithmetic > moving else moving)
                 else:
                     last += full * ((arithmetic if arithmetic > moving else moving) + ends + start)
-            bounds.append((last, number, tile, ()))
+            bounds.append((last, number, _ANY, tile))
         # No two have the same number, so that forms are not compared.
         found = self._bounds[key] = min(bounds)[0] if bounds else inf, bounds
         return found
@@ -213,11 +203,11 @@ class RoleSearch(RoleModel):
             kind = (*key, any(problem.piece_bytes), None if problem.shape.m is None else problem.shape.m > 2 * problem.row.m)
             if (families := self._families.get(kind)) is None:
                 families = self._families[kind] = self._found_families()
-            forms, columns = list[_Form](), dict[int, _Extent]()
+            forms, columns = list[_Form](), dict[int, Extent]()
             for family in families:
                 forms += self._forms(family, self._known, columns, clusters=key[1])
             around, busy, shared = inf, inf, inf
-            for _, _, tiles, of_form, _, _, arithmetic, _, narrower, copies, cache in forms:
+            for _, _, tiles, of_form, _, _, arithmetic, _, narrower, _, _, _, copies, cache in forms:
                 arithmetic *= narrower
                 own = arithmetic if arithmetic > copies else copies
                 all_units = tiles * (own if own > cache else cache)
@@ -231,35 +221,25 @@ class RoleSearch(RoleModel):
         """Of the forms of parts that clusters merge those whose tiles all begin at once, if there are any."""
         problem, shape, forms = self.problem, self.problem.shape, self._bounded()[1]
         most = clustered_units(problem.parts, self.spec)
-        few = [each for each in forms if shape.tiles(each[2].rows, each[2].n) <= most]
-        return few if any(tiles_of(form, problem, self.spec) for _, _, form, _ in few) else forms
+        few = [each for each in forms if shape.tiles(each[3].rows, each[3].n) <= most]
+        return few if any(ringed(form, problem, self.spec) is not None for _, _, _, form in few) else forms
 
-    def _least_of(self, form: RoleTile) -> tuple[float, ...]:
-        """The same of a form by the models of tiles that take the least of everything: of those alone, and of those in clusters if any."""
-        first, told = self._told_of(form)
-        first += self.merging(form) if self.problem.parts > 1 else 0
-        return tuple([first + clocks for clocks in told])
+    def _least_of(self, form: RoleTile) -> list[float]:
+        """Clocks that a form's tiles take at least: those alone, those in clusters of each kind, those with narrower ones beside."""
+        problem, bounds = self.problem, self._bounds_of(form)
+        first = bounds.first + (self.merging(form) if problem.parts > 1 else 0)
+        together = self.at_once if self._holding()[1] else 0
+        return [first + clocks for clocks in bounds.told(problem.shape.batch or 1, self.k, problem.takes_turns, together)]
 
-    def _told_of(self, form: RoleTile) -> tuple[float, list[float]]:
-        """Clocks before a form's first step, and those of its tiles from there on but for merging their parts, which several may do."""
-        problem, units, steps = self.problem, self.units, -(-self.k // self.step)
-        key = (form.rows, form.m, form.n, form.ping_pong, problem.shape.batch, self.k, problem.takes_turns, self._holding()[1])
-        if (known := self._told.get(key)) is not None:
-            return known
-        tiles, told = problem.shape.tiles(form.rows, form.n), list[float]()
-        full = -(-tiles // units) - 1
-        first, models = self._models_of(form)
-        for model in models:
-            is_narrower = model.may_defer and full and problem.shape.batch == 1
-            part = least_part(form.n, self.rates) if is_narrower else 1.0
-            found = model.more + model.last(steps, tiles - full * units, part)
-            if full and problem.takes_turns:
-                found += full * model.turn(steps, units, part)
-            elif full:
-                found += full * (model.last(steps, units) + self.rates.start_clocks)
-            told.append(found)
-        known = self._told[key] = first, told
-        return known
+    def _bounds_of(self, form: RoleTile) -> FormBounds:
+        clusters = self._holding()[1]
+        key = (form.rows, form.m, form.n, form.ping_pong)
+        if (found := self._told.get(key)) is None or (clusters and not found.tells_of_clusters):
+            of_m, of_n = self._extent(0, form.rows, form.m, clusters=clusters), self._extent(1, form.n, form.n, clusters=clusters)
+            found = self._told[key] = found or FormBounds(self, form, of_m, of_n)
+            if clusters:
+                found.tell_of_clusters(self, of_m, of_n)
+        return found
 
     def _found_families(self) -> list[_Family]:
         found: dict[tuple[int, int, bool], _Family] = {}
@@ -272,7 +252,7 @@ class RoleSearch(RoleModel):
             family.columns.append(_Column(form, form.n, form.rows * form.n, matrix, chain, part))
         return list(found.values())
 
-    def _forms(self, family: _Family, known: dict[_Key, _Form], columns: dict[int, _Extent], *, clusters: bool) -> list[_Form]:
+    def _forms(self, family: _Family, known: dict[_Key, _Form], columns: dict[int, Extent], *, clusters: bool) -> list[_Form]:
         """What a family's forms take at least. `known`: of those that were asked for before. `columns`: extents along n, which families
         have in common. `clusters`: of which they may be.
         """
@@ -302,8 +282,10 @@ class RoleSearch(RoleModel):
             slowest = most + (beyond_m + beyond_n) * units
             slowest = engine if engine > slowest else slowest
             slowest = threads if threads > slowest else slowest
+            few, few_cache = engine, cache
             if clusters:
-                engine, cache, slowest = self._least_shared(of_m, of_n, engine, cache, slowest)
+                engine, cache, few, few_cache, most = self._shared(of_m, of_n, engine, cache)
+                slowest = most if most > slowest else slowest
             if (leaving := out.get(n & -n)) is None:
                 leaving = out[n & -n] = self.leaving(tile)
             leaving *= elements
@@ -314,34 +296,38 @@ class RoleSearch(RoleModel):
                 between = min(between, rates.deferred_overhead + elements * each)
             power = rates.power_factor * matrix / (matrix if matrix > slowest else slowest)
             copies = engine if engine > threads else threads
-            narrower = part if may_defer else 1.0
-            sums = (fill * (read_m + read_n) + ends, ends, between, chain + promoting, power, narrower, copies, cache)
-            form = known[key] = (tile, in_turns, tiles_m * tiles_n, *sums)
+            few = few if few > threads else threads
+            cut = cut_tiles(tiles_m, tile, self) if may_defer else 0.0
+            sums = (chain + promoting, power, part if cut else 1.0, cut, copies, cache, few, few_cache)
+            form = known[key] = (tile, in_turns, tiles_m * tiles_n, fill * (read_m + read_n) + ends, ends, between, *sums)
             found.append(form)
         return found
 
-    def _least_shared(self, of_m: _Extent, of_n: _Extent, engine: float, cache: float, slowest: float) -> tuple[float, float, float]:
-        """The least that the engine and the cache take where clusters may share, and the most that either does."""
-        for one, other in ((of_m, of_n), (of_n, of_m)):
-            if (count := min(one.parts, other.neighbours)) > 1:
-                together = self.rates.stage_clocks + self.rates.together_clocks + other.copies.engine
-                slowest = max(slowest, together + one.copies.engine / PAIR)
-                engine = min(engine, together + one.copies.engine / count)
-                cache = min(cache, one.copies.cache / count + other.copies.cache)
-        for along_m, along_n in self._both_extents(of_m, of_n):
-            together = self.rates.stage_clocks + self.meeting(along_m, along_n)
-            both = together + of_m.copies.engine / along_n + of_n.copies.engine / along_m
-            slowest, engine = max(slowest, both), min(engine, both)
-            cache = min(cache, of_m.copies.cache / along_n + of_n.copies.cache / along_m)
-        return engine, cache, slowest
+    def _shared(self, of_m: Extent, of_n: Extent, engine: float, cache: float) -> tuple[float, float, float, float, float]:
+        """What the engine and the cache take at least where pairs may share, the same where larger clusters may, too; the most of the
+        engine.
+        """
+        _, tiles_m, _, (engine_m, cache_m, _, _), _, parts_m, both_m, next_m = of_m
+        _, tiles_n, _, (engine_n, cache_n, _, _), _, parts_n, both_n, next_n = of_n
+        most, few, few_cache = engine, engine, cache
+        together = self.rates.stage_clocks + self.rates.together_clocks
+        for count, own, own_cache, other, other_cache in (
+            (parts_m if parts_m < next_n else next_n, engine_m, cache_m, engine_n + together, cache_n),
+            (parts_n if parts_n < next_m else next_m, engine_n, cache_n, engine_m + together, cache_m),
+        ):
+            if count > 1:
+                pair = other + own / PAIR
+                most = pair if pair > most else most
+                engine, cache = min(engine, pair), min(cache, own_cache / PAIR + other_cache)
+                few, few_cache = min(few, other + own / count), min(few_cache, own_cache / count + other_cache)
+        if tiles_m * tiles_n <= self.at_once:
+            for along_m, along_n in both_extents(both_m, both_n, next_m, next_n):
+                both = self.rates.stage_clocks + self.meeting(along_m, along_n) + engine_m / along_n + engine_n / along_m
+                most = both if both > most else most
+                few, few_cache = min(few, both), min(few_cache, cache_m / along_n + cache_n / along_m)
+        return engine, cache, few, few_cache, most
 
-    def _both_extents(self, of_m: _Extent, of_n: _Extent) -> tuple[tuple[int, int], ...]:
-        """Those of clusters that may fetch both operands of such tiles once: all begin at once."""
-        if of_m.tiles * of_n.tiles > self.at_once:
-            return ()
-        return both_extents(of_m.both, of_n.both, of_m.neighbours, of_n.neighbours)
-
-    def _extent(self, which: int, extent: int, part: int, *, clusters: bool) -> _Extent:
+    def _extent(self, which: int, extent: int, part: int, *, clusters: bool) -> Extent:
         """That of tiles along m (0) or n (1), in groups of `part` rows or columns."""
         shape, side, kept = self.problem.shape, self.sides[which], self.kept[which].extents
         size = shape.n if which else shape.m
@@ -355,40 +341,7 @@ class RoleSearch(RoleModel):
                 parts, both = (most(which, part, self.problem, self.spec) for most in (most_parts, both_parts))
                 neighbours = most_neighbours(size, extent)
                 beyond = max(beyond, side.tiles * 2 * PAIR * extent * extent / side.extent * self.rates.beyond_clocks)
-            found = kept[key] = _Extent(extent, tiles, extent * side.tiles, copies, beyond, parts, both, neighbours)
-        return found
-
-    def _models_of(self, form: RoleTile) -> tuple[float, list[LeastModel]]:
-        """Clocks before a form's first step. Models of tiles that take the least of everything: of those alone, behind them of those in
-        clusters, where there are such.
-        """
-        clusters = self._holding()[1]
-        key = (form.rows, form.m, form.n, form.ping_pong, clusters)
-        if (found := self._models.get(key)) is not None:
-            return found
-        rates, of_m = self.rates, self._extent(0, form.rows, form.m, clusters=clusters)
-        of_n = self._extent(1, form.n, form.n, clusters=clusters)
-        low = high = joined(of_m.copies, of_n.copies, rates.stage_clocks)
-        if self.meets:
-            engine, cache, beyond, threads = low
-            low = Copies(engine, cache * (rates.own_share + least_fetched_by_pairs(of_m.read, of_n.read)), beyond, threads)
-            high = Copies(engine, cache * (rates.own_share + 1), beyond, threads)
-        models, shared = [LeastModel(self, form, low, high, clusters=False)], list[Copies]()
-        for which, (one, other) in enumerate(((of_m, of_n), (of_n, of_m))):
-            for count in (PAIR, 2 * PAIR):
-                if count <= min(one.parts, other.neighbours):
-                    own = self.side_copies(which, one.extent, self.step, count, one.extent, 1)
-                    whole = self.side_copies(1 - which, other.extent, self.step, 1, other.extent, count)
-                    shared.append(joined(own, whole, rates.stage_clocks + rates.together_clocks))
-        for along_m, along_n in self._both_extents(of_m, of_n):
-            a = self.side_copies(0, of_m.extent, self.step, along_n, of_m.extent, along_m)
-            b = self.side_copies(1, of_n.extent, self.step, along_m, of_n.extent, along_n)
-            shared.append(joined(a, b, rates.stage_clocks + self.meeting(along_m, along_n)))
-        if shared:
-            least, most = Copies(*map(min, *shared, shared[0])), Copies(*map(max, *shared, shared[0]))
-            models.append(LeastModel(self, form, least, most, clusters=True))
-        first = self.step * self.problem.operand_bytes * rates.fill_clocks * (of_m.read + of_n.read)
-        found = self._models[key] = first, models
+            found = kept[key] = Extent(extent, tiles, extent * side.tiles, copies, beyond, parts, both, neighbours)
         return found
 
 

@@ -1,14 +1,13 @@
 """Tiles of kernels whose copying and computing go to different warps: what there is to choose from (`role_clocks.py` chooses)."""
 
 from collections.abc import Sequence
-from functools import lru_cache
 from math import inf
 
 from treadle.machine.spec import MatrixInstruction, TargetSpec
 from treadle.plan.cache_requests import REQUEST_BYTES
 from treadle.plan.mixed_widths import MixedWidths, mixed_widths, narrow_widths
-from treadle.plan.part_merges import PAIR, WORD_BYTES, clustered_units
-from treadle.plan.rasters import UNEVEN_RASTERS, raster
+from treadle.plan.part_merges import WORD_BYTES
+from treadle.plan.rasters import raster
 from treadle.plan.tile_config import ContractionShape
 from treadle.records import dataclass, replace
 
@@ -206,9 +205,17 @@ MANY_GROUPS = 3
 """Groups of consumers that leave each fewer registers than it may hold accumulators."""
 
 
-def tiles_of(form: RoleTile, problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
-    """A form with as deep a ring as fits shared memory (at most 16 slots, made fewer where tiles read need room), behind it the same in
-    clusters, and with narrower tiles beside it; none where it does not fit.
+def with_narrower(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
+    """The tile with narrower ones beside it that fill the last round."""
+    if not tile.deferred_store or problem.shape.batch != 1:
+        return ()
+    narrower = (replace(tile, tail_tile_n=narrow) for narrow in narrow_widths(tile.n, problem.row.n_step))
+    return tuple([each for each in narrower if mixed_tiles(each, problem, spec) is not None])
+
+
+def ringed(form: RoleTile, problem: RoleProblem, spec: TargetSpec) -> RoleTile | None:
+    """A form with as deep a ring as fits shared memory (at most 16 slots, made fewer where tiles read need room); None where it does not
+    fit.
     """
     shape, room = problem.shape, spec.shared_bytes_per_workgroup - ROLE_MARGIN_BYTES
     box_rows = spec.bulk_tensor.box_bytes if spec.bulk_tensor is not None else ()
@@ -224,109 +231,14 @@ def tiles_of(form: RoleTile, problem: RoleProblem, spec: TargetSpec) -> tuple[Ro
     deepest = CROWDED_RING if problem.is_crowded and problem.takes_turns else max(LONG_RING, min(DEEPEST_RING, steps))
     slots = min(deepest, (room - staging) // slot)
     if (room - at_most) // slot < 2 or slots < 3 - (form.n > 64):
-        return ()
+        return None
     # One group alone waits for each step's instructions with nobody else's to run meanwhile, two of narrow tiles with little, and clusters
     # wait for all of theirs; they have a slot more in use.
     least = RUN_AHEAD_SLOTS if consumers == 1 else PAIR_RUN_AHEAD_SLOTS if consumers == 2 and form.m == problem.row.m else inf
     in_flight = 1 if slots >= least and not problem.promoted else form.steps_in_flight
     deferred, group_m = defers_stores(form, problem, spec), raster(form, shape, spec)
     sizes, groups = (form.m, form.n, form.k, form.warps), (form.consumer_warpgroups, slots, form.ping_pong)
-    tile = RoleTile(*sizes, *groups, in_flight, group_m, deferred)
-    clusters = in_clusters(tile, problem, spec)
-    if not deferred or shape.batch != 1:
-        return (tile, *clusters)
-    narrower = (replace(tile, tail_tile_n=narrow) for narrow in narrow_widths(tile.n, problem.row.n_step))
-    return (tile, *clusters, *(each for each in narrower if mixed_tiles(each, problem, spec) is not None))
-
-
-BOTH_EXTENTS = ((PAIR, PAIR), (2 * PAIR, PAIR), (PAIR, 2 * PAIR))
-"""Workgroups along m and n of clusters that fetch both operands once."""
-SWIZZLED_ROWS = 8
-"""Rows of a swizzle's period."""
-
-
-def _has_parts(extent: int, along_k: bool, count: int, span: int) -> bool:
-    """Whether `count` parts of an operand's buffer follow one another in memory: whole periods of its rows, whole swizzle spans, or where
-    one span holds it rows along k.
-    """
-    return extent % (SWIZZLED_ROWS * count) == 0 if along_k else extent == span or extent // span % count == 0
-
-
-def _cut_sides(problem: RoleProblem) -> tuple[bool, bool]:
-    """Whether rows of A, and of B, that descriptors copy begin inside requests of the cache."""
-    (a, b), (of_a, of_b) = problem.operands, problem.piece_bytes
-    return a.pitch_bytes % REQUEST_BYTES != 0 and not of_a, b.pitch_bytes % REQUEST_BYTES != 0 and not of_b
-
-
-def may_cluster(problem: RoleProblem) -> bool:
-    """Whether clusters that fetch an operand once are worth a look: rows begin inside requests, and neighbours along m or n, which are of
-    one part, have nothing to wait for but one another.
-    """
-    return problem.has_like_tiles and not (problem.in_cluster or problem.in_turn) and any(_cut_sides(problem))
-
-
-def most_parts(which: int, extent: int, problem: RoleProblem, spec: TargetSpec) -> int:
-    """How many workgroups of a cluster may fetch a part each of a tile's rows of A (0) or of B (1) where that is worth a look, else 1."""
-    if not _cut_sides(problem)[which]:
-        return 1
-    along_k, span = problem.operands[which].along_k, spec.slot_row_bytes // problem.operand_bytes
-    return next((count for count in (2 * PAIR, PAIR) if _has_parts(extent, along_k, count, span)), 1)
-
-
-def both_parts(which: int, extent: int, problem: RoleProblem, spec: TargetSpec) -> int:
-    """The same where clusters fetch both operands once: rows of one of them begin inside requests."""
-    if problem.piece_bytes[which]:
-        return 1
-    along_k, span = problem.operands[which].along_k, spec.slot_row_bytes // problem.operand_bytes
-    return next((count for count in (2 * PAIR, PAIR) if _has_parts(extent, along_k, count, span)), 1)
-
-
-@lru_cache(maxsize=1024)
-def both_extents(of_a: int, of_b: int, neighbours_m: int, neighbours_n: int) -> tuple[tuple[int, int], ...]:
-    """Workgroups along m and n of clusters that fetch both operands once, of which so many at most fetch a part of A's and of B's tile."""
-    if of_a == 1 or of_b == 1 or neighbours_m == 1 or neighbours_n == 1:
-        return ()
-    along_m, along_n = min(of_b, neighbours_m), min(of_a, neighbours_n)
-    return tuple((m, n) for m, n in BOTH_EXTENTS if m <= along_m and n <= along_n)
-
-
-def most_neighbours(size: int, extent: int) -> int:
-    """How many neighbours along a side can always be clusters that share what they read of the other operand (see `cluster_extents`)."""
-    count = -(-size // extent)
-    return 1 if count == 1 else next((most for most in (2 * PAIR, PAIR) if count % most == 0 or size % extent), 1)
-
-
-@lru_cache(maxsize=1024)
-def _clustered(tile: RoleTile, count: int, group_m: int, along_n: int = 0) -> RoleTile:
-    return replace(tile, cluster=count, cluster_n=along_n, group_m=group_m, deferred_store=False)
-
-
-def in_clusters(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
-    """The tile for clusters that fetch an operand once of which rows begin inside requests of the cache: others gain nothing. With it the
-    other operand too, where that one has parts. Of more than two workgroups only where all clusters begin at once.
-    """
-    m, n = problem.shape.m, problem.shape.n
-    if not may_cluster(problem) or m is None or n is None:
-        return ()
-    found: list[RoleTile] = []
-    sides = ((tile.m, n, tile.n), (tile.n, m, tile.rows))
-    for which, (extent, size, along) in enumerate(sides):
-        most = most_parts(which, extent, problem, spec)
-        for count in (PAIR, 2 * PAIR) if most > 1 else ():
-            if count > min(most, most_neighbours(size, along)):
-                break
-            walked = -(-tile.group_m // count) * count if which else raster(tile, problem.shape, spec, UNEVEN_RASTERS)
-            each = _clustered(tile, count, walked)
-            if count == PAIR or tile_count(each, problem.shape) <= clustered_units(count, spec):
-                found.append(each)
-    if problem.shape.tiles(tile.rows, tile.n) > clustered_units(PAIR * PAIR, spec):
-        return tuple(found)
-    of_a, of_b = both_parts(0, tile.m, problem, spec), both_parts(1, tile.n, problem, spec)
-    for along_m, along_n in both_extents(of_a, of_b, most_neighbours(m, tile.rows), most_neighbours(n, tile.n)):
-        each = _clustered(tile, along_m * along_n, -(-tile.group_m // along_m) * along_m, along_n)
-        if tile_count(each, problem.shape) <= clustered_units(each.cluster, spec):
-            found.append(each)
-    return tuple(found)
+    return RoleTile(*sizes, *groups, in_flight, group_m, deferred)
 
 
 def holds_boxes(columns: int, tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> bool:

@@ -1,0 +1,168 @@
+"""What the tiles of a role kernel's form take at least: alone, in clusters of each kind, and with narrower ones beside. No IR.
+
+That is hardly less than what the model tells of these tiles (`role_clocks.py`), which have rings, orders and stores of their own.
+"""
+
+from math import inf
+from typing import Final, NamedTuple
+
+from treadle.plan.mixed_widths import least_part, timed_columns
+from treadle.plan.part_merges import PAIR
+from treadle.plan.rasters import least_fetched_by_pairs
+from treadle.plan.role_clocks import ALONE_NEAR, NEAR, Copies, RoleModel, joined, least_chain, promoting_clocks
+from treadle.plan.role_clusters import cluster_kinds
+from treadle.plan.role_tiles import DEEPEST_RING, ROLE_MARGIN_BYTES, RoleTile, may_defer
+
+FAR: Final = 4
+"""How many times as long one limit takes as another that counts for nothing beside it: for less than 1 / 2000 (see `limited`)."""
+
+
+class Extent(NamedTuple):
+    """Of tiles' extent along m or n: how many tiles follow one another, rows of k that they read, clocks of a step's copies of these, and
+    for each unit at work at most of those beyond the array's end. Of a cluster, how many workgroups may fetch a part of the rows each, of
+    one that fetches both operands once too, and how many neighbours may share what they copy of the other operand.
+    """
+
+    extent: int
+    tiles: int
+    read: int
+    copies: Copies
+    beyond: float
+    parts: int
+    both: int
+    neighbours: int
+
+
+def cut_tiles(rows: int, form: RoleTile, model: RoleModel) -> float:
+    """Where narrower tiles may be beside a form's: how many tiles so many rows of them would have if the last of each were cut to the
+    columns that it computes, by the time that these take. Else 0.
+    """
+    shape = model.problem.shape
+    may_be_narrower = shape.m and shape.n and shape.root_count == 1 and not (shape.groups_m or shape.groups_n)
+    return rows * (shape.n or 0) / timed_columns(form.n, model.rates) if may_be_narrower and may_defer(form, model.problem) else 0.0
+
+
+def _limited(one: float, other: float, sharpness: float) -> float:
+    """As `limited`, or a little less."""
+    if other * FAR < one:
+        return one
+    return (one**sharpness + other**sharpness) ** (1 / sharpness) if one * FAR > other else other
+
+
+class _Kind(NamedTuple):
+    """How many workgroups a cluster has, tiles of a batch in whole clusters, and the copies of a step."""
+
+    cluster: int
+    tiles: int
+    copies: Copies
+
+
+class FormBounds:
+    """Of one form, whatever the batch and k are. `first`: clocks before its first step; `kinds`: of its clusters, if they are asked for,
+    how many workgroups they have along m and n.
+    """
+
+    __slots__ = (
+        *("_alone", "_beside", "_brought", "_chain", "_clusters", "_computing", "_cut", "_defers", "_ends", "_form", "_high", "_leaving"),
+        *("_matrix", "_near", "_rates", "_slots", "_told", "_units", "first", "kinds", "tells_of_clusters"),
+    )
+
+    def __init__(self, model: RoleModel, form: RoleTile, of_m: Extent, of_n: Extent) -> None:
+        rates, elements, tiles = model.rates, form.rows * form.n, of_m.tiles * of_n.tiles
+        low = high = joined(of_m.copies, of_n.copies, rates.stage_clocks)
+        if model.meets:
+            low = low._replace(cache=low.cache * (rates.own_share + least_fetched_by_pairs(of_m.read, of_n.read)))
+            high = high._replace(cache=high.cache * (rates.own_share + 1))
+        self._form, self._rates, self._units, self._alone, self._high = form, rates, model.units, _Kind(1, tiles, low), high
+        self._matrix = model.matrix(form)
+        self._chain = least_chain(form, self._matrix, rates) + promoting_clocks(form, model)
+        self._leaving, self._brought = elements * model.leaving(form), elements * model.brought
+        self._beside = self._leaving if model.threads_store and low.threads else elements * model.cut_stores(form)
+        self._computing = elements * (model.heavy / form.consumer_warpgroups + model.reading)
+        self._ends = rates.tile_overhead + self._computing + self._leaving
+        self._near = ALONE_NEAR if form.consumer_warpgroups * form.ping_pong == 1 else NEAR
+        self._cut, self._defers = cut_tiles(of_m.tiles, form, model), may_defer(form, model.problem)
+        slot = (of_m.read + of_n.read) * form.k * model.problem.operand_bytes
+        self._slots = max(2, min(DEEPEST_RING, (model.spec.shared_bytes_per_workgroup - ROLE_MARGIN_BYTES) // slot))
+        self.first = slot * rates.fill_clocks
+        self.kinds: tuple[tuple[int, int], ...] = ()
+        self.tells_of_clusters, self._clusters = False, list[_Kind]()
+        self._told: dict[tuple[int, int, bool, bool], list[float]] = {}
+
+    def tell_of_clusters(self, model: RoleModel, of_m: Extent, of_n: Extent) -> None:
+        """Have those told of, too."""
+        self.tells_of_clusters = True
+        self.kinds = cluster_kinds(of_m.parts, of_n.parts, of_m.both, of_n.both, of_m.neighbours, of_n.neighbours)
+        for along_m, along_n in self.kinds:
+            tiles = -(-of_m.tiles // along_m) * along_m * -(-of_n.tiles // along_n) * along_n
+            self._clusters.append(_Kind(along_m * along_n, tiles, model.copies_of(self._form, self._form.n, along_m, along_n)))
+
+    def told(self, batch: int, k: int, in_turn: bool, together: int) -> list[float]:
+        """Clocks from the first step on but for merging parts: of tiles alone, in clusters of each kind, with narrower ones beside;
+        infinitely many where there are none. `in_turn`: workgroups take several tiles; `together`: how many tiles clusters of more than two
+        workgroups have at most, no clusters are asked for where that is 0.
+        """
+        key = (batch, k, in_turn, together > 0)
+        if (found := self._told.get(key)) is None:
+            steps, rates = -(-k // self._form.k), self._rates
+            between = rates.tile_overhead + self._leaving
+            alone = min(between, rates.deferred_overhead) if self._defers else between
+            found = [self._clocks(self._alone, steps, batch, alone, in_turn=in_turn)]
+            for kind in self._clusters if together else ():
+                is_one = kind.cluster == PAIR or kind.tiles * batch <= together
+                found.append(rates.clustered_clocks + self._clocks(kind, steps, batch, between, in_turn=in_turn) if is_one else inf)
+            found.append(self._with_narrower(steps) if batch == 1 and self._cut else inf)
+            self._told[key] = found
+        return found
+
+    def _step(self, copies: Copies, most: Copies, active: int) -> tuple[float, float]:
+        """Clocks of a step's arithmetic and of its copies, with so many units at work."""
+        share, matrix = active / self._units, self._matrix
+        engine, cache, beyond, threads = most
+        slowest = max(matrix, engine, cache * share + beyond * active, threads)
+        arithmetic = self._chain * (1 + self._rates.power_factor * matrix / slowest * share)
+        engine, cache, beyond, threads = copies
+        found = _limited(engine, cache * share + beyond * active, NEAR)
+        found = _limited(found, (self._rates.ring_clocks + found) / (self._slots - 1), NEAR)
+        return arithmetic, _limited(found, threads, NEAR) if threads else found
+
+    def _clocks(self, kind: _Kind, steps: int, batch: int, between: float, *, in_turn: bool) -> float:
+        """Of tiles alone or in clusters. `between`: clocks between two tiles of a unit."""
+        rates, units, near = self._rates, self._units, self._near
+        _, tiles, copies = kind
+        most, full = copies if kind.cluster > 1 else self._high, (tiles * batch - 1) // units
+        arithmetic, copying = self._step(copies, most, tiles * batch - full * units)
+        sets = self._form.ping_pong
+        if sets == 1:
+            last = _limited(steps * arithmetic, steps * copying + self._brought, near)
+        else:
+            last = self._in_ping_pong(steps * arithmetic, steps * copying + self._brought + self._beside)
+        if full:
+            arithmetic, copying = self._step(copies, most, units)
+            copying = steps * copying + self._brought
+            if not in_turn:
+                last += full * (_limited(steps * arithmetic, copying, near) + self._ends + rates.start_clocks)
+            elif sets == 1:
+                last += full * _limited(steps * arithmetic + between + self._computing, copying + self._beside, near)
+            else:
+                last += full * self._in_ping_pong(steps * arithmetic, copying + self._beside)
+        return last + self._ends
+
+    def _in_ping_pong(self, arithmetic: float, copying: float) -> float:
+        """Clocks of a tile of sets that take turns."""
+        rates = self._rates
+        loop = _limited(arithmetic + rates.ping_pong_overhead + rates.ping_pong_share * self._leaving, copying, self._near)
+        return max(loop, (loop + self._computing + 2 * self._leaving) / self._form.ping_pong)
+
+    def _with_narrower(self, steps: int) -> float:
+        """Of tiles with narrower ones beside, whose stores are deferred. All tiles of a unit together are no faster than the sums of what
+        limits them are: sums as `limited` are no more than those of their parts.
+        """
+        units, rates = self._units, self._rates
+        if not (full := (self._alone.tiles - 1) // units):
+            return inf
+        arithmetic, copying = self._step(self._alone.copies, self._high, units)
+        work = max(self._cut / units, (full + 1) * least_part(self._form.n, rates)) * steps * arithmetic
+        moving = (full + 1) * (steps * copying + self._brought) + full * self._beside
+        work += full * (rates.deferred_overhead + self._computing)
+        return rates.deferred_clocks + self._ends + _limited(work, moving, self._near)

@@ -1,0 +1,102 @@
+"""Clusters of workgroups of role kernels that fetch what they share once: which are worth a look. No IR."""
+
+from functools import lru_cache
+
+from treadle.machine.spec import TargetSpec
+from treadle.plan.cache_requests import REQUEST_BYTES
+from treadle.plan.part_merges import PAIR, clustered_units
+from treadle.plan.rasters import UNEVEN_RASTERS, raster
+from treadle.plan.role_tiles import RoleProblem, RoleTile, tile_count
+from treadle.records import replace
+
+BOTH_EXTENTS = ((PAIR, PAIR), (2 * PAIR, PAIR), (PAIR, 2 * PAIR))
+"""Workgroups along m and n of clusters that fetch both operands once."""
+SWIZZLED_ROWS = 8
+"""Rows of a swizzle's period."""
+
+
+def _has_parts(extent: int, along_k: bool, count: int, span: int) -> bool:
+    """Whether `count` parts of an operand's buffer follow one another in memory: whole periods of its rows, whole swizzle spans, or where
+    one span holds it rows along k.
+    """
+    return extent % (SWIZZLED_ROWS * count) == 0 if along_k else extent == span or extent // span % count == 0
+
+
+def _cut_sides(problem: RoleProblem) -> tuple[bool, bool]:
+    """Whether rows of A, and of B, that descriptors copy begin inside requests of the cache."""
+    (a, b), (of_a, of_b) = problem.operands, problem.piece_bytes
+    return a.pitch_bytes % REQUEST_BYTES != 0 and not of_a, b.pitch_bytes % REQUEST_BYTES != 0 and not of_b
+
+
+def may_cluster(problem: RoleProblem) -> bool:
+    """Whether clusters that fetch an operand once are worth a look: rows begin inside requests, and neighbours along m or n, which are of
+    one part, have nothing to wait for but one another.
+    """
+    return problem.has_like_tiles and not (problem.in_cluster or problem.in_turn) and any(_cut_sides(problem))
+
+
+def most_parts(which: int, extent: int, problem: RoleProblem, spec: TargetSpec) -> int:
+    """How many workgroups of a cluster may fetch a part each of a tile's rows of A (0) or of B (1) where that is worth a look, else 1."""
+    if not _cut_sides(problem)[which]:
+        return 1
+    along_k, span = problem.operands[which].along_k, spec.slot_row_bytes // problem.operand_bytes
+    return next((count for count in (2 * PAIR, PAIR) if _has_parts(extent, along_k, count, span)), 1)
+
+
+def both_parts(which: int, extent: int, problem: RoleProblem, spec: TargetSpec) -> int:
+    """The same where clusters fetch both operands once: rows of one of them begin inside requests."""
+    if problem.piece_bytes[which]:
+        return 1
+    along_k, span = problem.operands[which].along_k, spec.slot_row_bytes // problem.operand_bytes
+    return next((count for count in (2 * PAIR, PAIR) if _has_parts(extent, along_k, count, span)), 1)
+
+
+@lru_cache(maxsize=1024)
+def both_extents(of_a: int, of_b: int, neighbours_m: int, neighbours_n: int) -> tuple[tuple[int, int], ...]:
+    """Workgroups along m and n of clusters that fetch both operands once, of which so many at most fetch a part of A's and of B's tile."""
+    if of_a == 1 or of_b == 1 or neighbours_m == 1 or neighbours_n == 1:
+        return ()
+    along_m, along_n = min(of_b, neighbours_m), min(of_a, neighbours_n)
+    return tuple((m, n) for m, n in BOTH_EXTENTS if m <= along_m and n <= along_n)
+
+
+def most_neighbours(size: int, extent: int) -> int:
+    """How many neighbours along a side can always be clusters that share what they read of the other operand (see `cluster_extents`)."""
+    count = -(-size // extent)
+    return 1 if count == 1 else next((most for most in (2 * PAIR, PAIR) if count % most == 0 or size % extent), 1)
+
+
+@lru_cache(maxsize=1024)
+def cluster_kinds(of_a: int, of_b: int, both_a: int, both_b: int, next_m: int, next_n: int) -> tuple[tuple[int, int], ...]:
+    """Workgroups along m and n of clusters that are worth a look, where so many at most may fetch a part of A's and of B's tile (`of_a`,
+    `of_b`; `both_a`, `both_b` where they fetch both), and so many may be neighbours.
+    """
+    counts = (PAIR, 2 * PAIR)
+    along_n, along_m = ([count for count in counts if count <= most] for most in (min(of_a, next_n), min(of_b, next_m)))
+    return (*((1, count) for count in along_n), *((count, 1) for count in along_m), *both_extents(both_a, both_b, next_m, next_n))
+
+
+@lru_cache(maxsize=1024)
+def _clustered(tile: RoleTile, count: int, group_m: int, along_n: int) -> RoleTile:
+    return replace(tile, cluster=count, cluster_n=along_n, group_m=group_m, deferred_store=False)
+
+
+def in_cluster(tile: RoleTile, along_m: int, along_n: int, problem: RoleProblem, spec: TargetSpec) -> RoleTile:
+    """The tile for clusters of so many workgroups along m and n."""
+    if along_m == 1:
+        return _clustered(tile, along_n, raster(tile, problem.shape, spec, UNEVEN_RASTERS), 0)
+    walked = -(-tile.group_m // along_m) * along_m
+    return _clustered(tile, along_m * along_n, walked, along_n if along_n > 1 else 0)
+
+
+def in_clusters(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
+    """The tile for clusters that fetch an operand once of which rows begin inside requests of the cache: others gain nothing. With it the
+    other operand too, where that one has parts. Of more than two workgroups only where all clusters begin at once.
+    """
+    shape, sides = problem.shape, ((0, tile.m), (1, tile.n))
+    if not may_cluster(problem) or shape.m is None or shape.n is None:
+        return ()
+    parts = [most(which, extent, problem, spec) for most in (most_parts, both_parts) for which, extent in sides]
+    kinds = cluster_kinds(*parts, most_neighbours(shape.m, tile.rows), most_neighbours(shape.n, tile.n))
+    found = (in_cluster(tile, along_m, along_n, problem, spec) for along_m, along_n in kinds)
+    return tuple([each for each in found if each.cluster == PAIR or tile_count(each, shape) <= clustered_units(each.cluster, spec)])
