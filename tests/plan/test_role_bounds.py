@@ -66,7 +66,7 @@ def test_no_tile_takes_less_than_is_told_of_it(seed: int) -> None:
         for form in held_forms(problem, SPEC):
             if not has_turns(form, problem, SPEC):
                 continue
-            tiles, (alone, *together, narrower) = tiles_of(form, problem, SPEC), model._least_of(form)
+            tiles, (alone, *together, narrower) = tiles_of(form, problem, SPEC), model._least_of(form, inf)
             bounds = (alone, min(together, default=inf), narrower)
             for number, (each, bound) in enumerate(zip(classes(tiles), bounds, strict=True)):
                 least = min(map(model.cost, each), default=inf) * (1 + SLACK)

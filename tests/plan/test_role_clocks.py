@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 from itertools import pairwise
-from math import log
+from math import inf, log
 from pathlib import Path
 from statistics import median
 
@@ -154,7 +154,7 @@ def test_what_is_kept_of_unknown_sizes_is_not_that_of_the_size_they_count_as() -
     known = problem(UNKNOWN_EXTENT, 1000, 4096, cut, cut)
     RoleSearch(replace(known, shape=replace(known.shape, m=None)), SPEC).best()
     model = RoleSearch(known, SPEC)
-    assert any(len(model._least_of(form)) == 2 for form in role_forms(known, SPEC)), "clusters are asked about"
+    assert any(len(model._least_of(form, inf)) > 2 for form in role_forms(known, SPEC)), "clusters are asked about"
     assert (best := model.best()) is not None and model.cost(best) == min(model.costs().values())
 
 

@@ -33,7 +33,7 @@ class Extent(NamedTuple):
     neighbours: int
 
 
-def cut_tiles(rows: int, form: RoleTile, model: RoleModel) -> float:
+def _cut_tiles(rows: int, form: RoleTile, model: RoleModel) -> float:
     """Where narrower tiles may be beside a form's: how many tiles so many rows of them would have if the last of each were cut to the
     columns that it computes, by the time that these take. Else 0.
     """
@@ -50,30 +50,31 @@ def _limited(one: float, other: float, sharpness: float) -> float:
 
 
 class _Kind(NamedTuple):
-    """How many workgroups a cluster has, tiles of a batch in whole clusters, and the copies of a step."""
+    """Workgroups of a cluster along m and n, tiles of a batch in whole clusters, and clocks of the engine for a step's copies."""
 
-    cluster: int
+    along_m: int
+    along_n: int
     tiles: int
-    copies: Copies
+    engine: float
 
 
 class FormBounds:
-    """Of one form, whatever the batch and k are. `first`: clocks before its first step; `kinds`: of its clusters, if they are asked for,
-    how many workgroups they have along m and n.
+    """Of one form, whatever the batch and k are. `first`: clocks before its first step; `kinds`: of its clusters, how many workgroups
+    they have along m and n.
     """
 
     __slots__ = (
-        *("_alone", "_beside", "_brought", "_chain", "_clusters", "_computing", "_cut", "_defers", "_ends", "_form", "_high", "_leaving"),
-        *("_matrix", "_near", "_rates", "_slots", "_told", "_units", "first", "kinds", "tells_of_clusters"),
+        *("_beside", "_brought", "_chain", "_computing", "_cut", "_defers", "_ends", "_form", "_high", "_kinds", "_leaving", "_low"),
+        *("_matrix", "_near", "_of_m", "_of_n", "_rates", "_slots", "_told", "_units", "first", "kinds"),
     )
 
     def __init__(self, model: RoleModel, form: RoleTile, of_m: Extent, of_n: Extent) -> None:
-        rates, elements, tiles = model.rates, form.rows * form.n, of_m.tiles * of_n.tiles
+        rates, elements = model.rates, form.rows * form.n
         low = high = joined(of_m.copies, of_n.copies, rates.stage_clocks)
         if model.meets:
             low = low._replace(cache=low.cache * (rates.own_share + least_fetched_by_pairs(of_m.read, of_n.read)))
             high = high._replace(cache=high.cache * (rates.own_share + 1))
-        self._form, self._rates, self._units, self._alone, self._high = form, rates, model.units, _Kind(1, tiles, low), high
+        self._form, self._rates, self._units, self._low, self._high = form, rates, model.units, low, high
         self._matrix = model.matrix(form)
         self._chain = least_chain(form, self._matrix, rates) + promoting_clocks(form, model)
         self._leaving, self._brought = elements * model.leaving(form), elements * model.brought
@@ -81,39 +82,47 @@ class FormBounds:
         self._computing = elements * (model.heavy / form.consumer_warpgroups + model.reading)
         self._ends = rates.tile_overhead + self._computing + self._leaving
         self._near = ALONE_NEAR if form.consumer_warpgroups * form.ping_pong == 1 else NEAR
-        self._cut, self._defers = cut_tiles(of_m.tiles, form, model), may_defer(form, model.problem)
+        self._cut, self._defers = _cut_tiles(of_m.tiles, form, model), may_defer(form, model.problem)
         slot = (of_m.read + of_n.read) * form.k * model.problem.operand_bytes
         self._slots = max(2, min(DEEPEST_RING, (model.spec.shared_bytes_per_workgroup - ROLE_MARGIN_BYTES) // slot))
         self.first = slot * rates.fill_clocks
-        self.kinds: tuple[tuple[int, int], ...] = ()
-        self.tells_of_clusters, self._clusters = False, list[_Kind]()
+        self._of_m, self._of_n, self._kinds = of_m, of_n, list[_Kind]()
+        self.kinds = cluster_kinds(of_m.parts, of_n.parts, of_m.both, of_n.both, of_m.neighbours, of_n.neighbours)
         self._told: dict[tuple[int, int, bool, bool], list[float]] = {}
 
-    def tell_of_clusters(self, model: RoleModel, of_m: Extent, of_n: Extent) -> None:
-        """Have those told of, too."""
-        self.tells_of_clusters = True
-        self.kinds = cluster_kinds(of_m.parts, of_n.parts, of_m.both, of_n.both, of_m.neighbours, of_n.neighbours)
-        for along_m, along_n in self.kinds:
-            tiles = -(-of_m.tiles // along_m) * along_m * -(-of_n.tiles // along_n) * along_n
-            self._clusters.append(_Kind(along_m * along_n, tiles, model.copies_of(self._form, self._form.n, along_m, along_n)))
-
-    def told(self, batch: int, k: int, in_turn: bool, together: int) -> list[float]:
+    def told(self, model: RoleModel, together: int, enough: float) -> list[float]:
         """Clocks from the first step on but for merging parts: of tiles alone, in clusters of each kind, with narrower ones beside;
-        infinitely many where there are none. `in_turn`: workgroups take several tiles; `together`: how many tiles clusters of more than two
-        workgroups have at most, no clusters are asked for where that is 0.
+        infinitely many where there are none, and less than could be told where they are more than `enough`. `together`: how many tiles
+        clusters of more than two workgroups have at most; 0 where there are no clusters.
         """
-        key = (batch, k, in_turn, together > 0)
+        batch, in_turn = model.problem.shape.batch or 1, model.problem.takes_turns
+        key = (batch, model.k, in_turn, together > 0)
         if (found := self._told.get(key)) is None:
-            steps, rates = -(-k // self._form.k), self._rates
+            steps, rates, form = -(-model.k // self._form.k), self._rates, self._form
             between = rates.tile_overhead + self._leaving
             alone = min(between, rates.deferred_overhead) if self._defers else between
-            found = [self._clocks(self._alone, steps, batch, alone, in_turn=in_turn)]
-            for kind in self._clusters if together else ():
-                is_one = kind.cluster == PAIR or kind.tiles * batch <= together
-                found.append(rates.clustered_clocks + self._clocks(kind, steps, batch, between, in_turn=in_turn) if is_one else inf)
+            tiles = self._of_m.tiles * self._of_n.tiles
+            found = [self._clocks(self._low, self._high, steps, tiles * batch, alone, in_turn=in_turn)]
+            for along_m, along_n, tiles, engine in self._told_kinds(model) if together else ():
+                clocks, tiles = inf, tiles * batch
+                if along_m * along_n == PAIR or tiles <= together:
+                    clocks = self._ends + -(-tiles // self._units) * steps * (self._chain if self._chain > engine else engine)
+                    if clocks + rates.clustered_clocks <= enough:
+                        copies = model.copies_of(form, form.n, along_m, along_n)
+                        clocks = self._clocks(copies, copies, steps, tiles, between, in_turn=in_turn)
+                found.append(rates.clustered_clocks + clocks)
             found.append(self._with_narrower(steps) if batch == 1 and self._cut else inf)
             self._told[key] = found
         return found
+
+    def _told_kinds(self, model: RoleModel) -> list[_Kind]:
+        if not self._kinds:
+            (_, tiles_m, _, of_m, *_), (_, tiles_n, _, of_n, *_) = self._of_m, self._of_n
+            for along_m, along_n in self.kinds:
+                tiles = -(-tiles_m // along_m) * along_m * -(-tiles_n // along_n) * along_n
+                engine = self._rates.stage_clocks + model.meeting(along_m, along_n) + of_m.engine / along_n + of_n.engine / along_m
+                self._kinds.append(_Kind(along_m, along_n, tiles, engine))
+        return self._kinds
 
     def _step(self, copies: Copies, most: Copies, active: int) -> tuple[float, float]:
         """Clocks of a step's arithmetic and of its copies, with so many units at work."""
@@ -126,12 +135,10 @@ class FormBounds:
         found = _limited(found, (self._rates.ring_clocks + found) / (self._slots - 1), NEAR)
         return arithmetic, _limited(found, threads, NEAR) if threads else found
 
-    def _clocks(self, kind: _Kind, steps: int, batch: int, between: float, *, in_turn: bool) -> float:
-        """Of tiles alone or in clusters. `between`: clocks between two tiles of a unit."""
-        rates, units, near = self._rates, self._units, self._near
-        _, tiles, copies = kind
-        most, full = copies if kind.cluster > 1 else self._high, (tiles * batch - 1) // units
-        arithmetic, copying = self._step(copies, most, tiles * batch - full * units)
+    def _clocks(self, copies: Copies, most: Copies, steps: int, tiles: int, between: float, *, in_turn: bool) -> float:
+        """Of so many tiles with such copies in a step, at least and at most. `between`: clocks between two tiles of a unit."""
+        rates, units, near, full = self._rates, self._units, self._near, (tiles - 1) // self._units
+        arithmetic, copying = self._step(copies, most, tiles - full * units)
         sets = self._form.ping_pong
         if sets == 1:
             last = _limited(steps * arithmetic, steps * copying + self._brought, near)
@@ -159,9 +166,9 @@ class FormBounds:
         limits them are: sums as `limited` are no more than those of their parts.
         """
         units, rates = self._units, self._rates
-        if not (full := (self._alone.tiles - 1) // units):
+        if not (full := (self._of_m.tiles * self._of_n.tiles - 1) // units):
             return inf
-        arithmetic, copying = self._step(self._alone.copies, self._high, units)
+        arithmetic, copying = self._step(self._low, self._high, units)
         work = max(self._cut / units, (full + 1) * least_part(self._form.n, rates)) * steps * arithmetic
         moving = (full + 1) * (steps * copying + self._brought) + full * self._beside
         work += full * (rates.deferred_overhead + self._computing)

@@ -28,11 +28,16 @@ def _cut_sides(problem: RoleProblem) -> tuple[bool, bool]:
     return a.pitch_bytes % REQUEST_BYTES != 0 and not of_a, b.pitch_bytes % REQUEST_BYTES != 0 and not of_b
 
 
-def may_cluster(problem: RoleProblem) -> bool:
-    """Whether clusters that fetch an operand once are worth a look: rows begin inside requests, and neighbours along m or n, which are of
-    one part, have nothing to wait for but one another.
+def shares_operands(problem: RoleProblem) -> bool:
+    """Whether clusters that fetch an operand once are worth a look: rows begin inside requests, and neighbours along m or n have nothing
+    to wait for but one another.
     """
-    return problem.has_like_tiles and not (problem.in_cluster or problem.in_turn) and any(_cut_sides(problem))
+    return problem.has_like_tiles and any(_cut_sides(problem))
+
+
+def may_cluster(problem: RoleProblem) -> bool:
+    """The same where workgroups that are neighbours are of one part."""
+    return not (problem.in_cluster or problem.in_turn) and shares_operands(problem)
 
 
 def most_parts(which: int, extent: int, problem: RoleProblem, spec: TargetSpec) -> int:

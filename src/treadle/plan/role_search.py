@@ -11,12 +11,12 @@ from math import inf
 from typing import NamedTuple
 
 from treadle.machine.spec import TargetSpec
-from treadle.plan.mixed_widths import least_part
+from treadle.plan.mixed_widths import least_part, timed_columns
 from treadle.plan.part_merges import PAIR, clustered_units
 from treadle.plan.rasters import least_fetched_by_pairs
-from treadle.plan.role_bounds import Extent, FormBounds, cut_tiles
+from treadle.plan.role_bounds import Extent, FormBounds
 from treadle.plan.role_clocks import RoleModel, least_chain, promoting_clocks
-from treadle.plan.role_clusters import both_extents, both_parts, in_cluster, may_cluster, most_neighbours, most_parts
+from treadle.plan.role_clusters import both_extents, both_parts, in_cluster, may_cluster, most_neighbours, most_parts, shares_operands
 from treadle.plan.role_forms import WIDTH_STEP, alike_forms, close_widths
 from treadle.plan.role_tiles import MANY_GROUPS, RoleProblem, RoleTile, ringed, tile_count, with_narrower
 from treadle.plan.small_m import SLACK
@@ -28,13 +28,13 @@ def role_tile(problem: RoleProblem, spec: TargetSpec) -> RoleTile | None:
 
 
 class _Column(NamedTuple):
-    """A form of tiles of such rows, its columns, elements, clocks of a step's matrix instructions, and of its consumers at least; what
-    narrower tiles beside it take of its time at least.
+    """A form of tiles of such rows, its columns, these by the time that they take, clocks of a step's matrix instructions, and of its
+    consumers at least; what narrower tiles beside it take of its time at least.
     """
 
     tile: RoleTile
     n: int
-    elements: int
+    timed: float
     matrix: float
     chain: float
     least_part: float
@@ -50,12 +50,20 @@ class _Family(NamedTuple):
     columns: list[_Column]
 
 
-_Form = tuple[RoleTile, bool, int, float, float, float, float, float, float, float, float, float, float, float]
-"""What a form's tiles take at least, whatever the batch and k are: whether groups take turns, tiles of one batch, clocks beside steps, of
-these behind a unit's last step, and between tiles. Of a step: its arithmetic, by which share of it more where all units work, that of
-it where tiles are narrower, and how many tiles there are then (`cut_tiles`); what copies take for one unit, and for all, and the same
-where clusters of more than two workgroups may be.
+_Steps = tuple[RoleTile, int, float, float, float, float, float, float, float, float, float]
+"""What a form's tiles take at least, whatever the batch, k and the results are: tiles of one batch, clocks before the first step. Of a
+step: its arithmetic, by which share of it more where all units work, that of it where tiles are narrower, and how many tiles there were
+if the last of each row were cut to its columns, by their time, 0 where all have one width; what copies take for one unit, and for all, and
+the same where clusters of more than two workgroups may be.
 """
+_Form = tuple[bool, float, float, float, _Steps]
+"""Whether its groups take turns, clocks beside steps, of these behind a unit's last step, and between tiles."""
+
+
+@lru_cache(maxsize=16)
+def _kept_steps(sides: tuple[object, ...], kind: tuple[object, ...], spec: TargetSpec) -> dict["_Key", _Steps]:
+    """Where these are kept for all problems with such operands."""
+    return {}
 
 
 @lru_cache(maxsize=16)
@@ -74,14 +82,17 @@ _ANY = -1
 class RoleSearch(RoleModel):
     """The model of a problem's tiles, and which of them is the best."""
 
-    __slots__ = ("_bounds", "_close", "_families", "_held", "_key", "_known", "_told", "at_once", "step")
+    __slots__ = ("_bounds", "_close", "_families", "_held", "_key", "_known", "_lists", "_told", "at_once", "step")
 
     def __init__(self, problem: RoleProblem, spec: TargetSpec) -> None:
         super().__init__(problem, spec)
         self.step, self.at_once = spec.slot_row_bytes // problem.operand_bytes, clustered_units(PAIR * PAIR, spec)
         self._families = _kept_families(problem.row.name, problem.operand_bytes, problem.shape.root_count, spec)
         self._close = close_widths(problem, spec)
-        self._known: dict[_Key, _Form] = {}
+        shape, row = problem.shape, problem.row.name
+        kind = (row, problem.operand_bytes, shape.root_count, shape.m is None, shape.n is None, problem.promoted, problem.scaled)
+        self._lists: dict[tuple[int, int, bool], tuple[int, list[_Steps], list[_Form]]] = {}
+        self._known = _kept_steps(tuple(self.sides), kind, spec)
         self._told: dict[tuple[int, int, int, int], FormBounds] = {}
         self._key: tuple[bool, bool, bool, bool, int] | None = None
         self._held: dict[tuple[object, ...], tuple[list[_Form], float, float, float]] = {}
@@ -112,11 +123,16 @@ class RoleSearch(RoleModel):
             if bound > limit:
                 break
             if which == _ANY:
-                if (admits is None or admits(form)) and (not merges or bound + self.merging(form) <= limit):
-                    for which, clocks in enumerate(self._least_of(form)):
-                        if clocks <= limit:
-                            heappush(left, (clocks, number, which, form))
-                continue
+                if not (admits is None or admits(form)) or (merges and bound + self.merging(form) > limit):
+                    continue
+                told = self._least_of(form, limit)
+                for which, clocks in enumerate(told):
+                    if clocks <= limit:
+                        heappush(left, (clocks, number, which, form))
+                if limit < inf:
+                    continue
+                # Any tile tells more of the others than none.
+                which = told.index(min(told))
             if number not in rings:
                 rings[number] = ringed(form, self.problem, self.spec)
             for tile in self._tiles(rings[number], which):
@@ -129,14 +145,15 @@ class RoleSearch(RoleModel):
         """Those of `_least_of` of a form that has such a ring."""
         if tile is None or which == 0:
             return () if tile is None else (tile,)
-        if which > len(kinds := self._bounds_of(tile).kinds):
+        kinds = self._bounds_of(tile).kinds if may_cluster(self.problem) else ()
+        if which > len(kinds):
             return with_narrower(tile, self.problem, self.spec)
         each = in_cluster(tile, *kinds[which - 1], self.problem, self.spec)
         return (each,) if each.cluster == PAIR or tile_count(each, self.problem.shape) <= self.at_once else ()
 
     def at_least(self, form: RoleTile) -> float:
         """Clocks that a form's tiles take at least."""
-        return min(self._least_of(form))
+        return min(self._least_of(form, inf))
 
     def floor(self, batch: int, k: int) -> float:
         """Clocks that any tile takes at least of the same problem with such a batch and k: less than `least`, and told by three numbers."""
@@ -156,9 +173,9 @@ class RoleSearch(RoleModel):
         key = (self._holding(), batch, self.k, in_turn)
         if (found := self._bounds.get(key)) is not None:
             return found
-        steps, bounds = -(-self.k // self.step), list[_Bound]()
-        for number, form in enumerate(self._held_forms()[0]):
-            tile, needs_turns, tiles, around, ends, between, arithmetic, power, narrower, cut, copies, cache, few_copies, few_cache = form
+        steps, bounds, may_be_narrower = -(-self.k // self.step), list[_Bound](), batch == 1 and problem.may_be_deferred
+        for number, (needs_turns, around, ends, between, form) in enumerate(self._held_forms()[0]):
+            tile, tiles, _, arithmetic, power, narrower, cut, copies, cache, few_copies, few_cache = form
             tiles *= batch
             full = (tiles - 1) // units
             if needs_turns and not (full and in_turn):
@@ -166,7 +183,7 @@ class RoleSearch(RoleModel):
             if tiles <= at_once:
                 copies, cache = few_copies, few_cache
             left, last = tiles / units - full, arithmetic
-            if cut and full and batch == 1:
+            if cut and full and may_be_narrower:
                 # No tile has more columns than the form's, nor fewer than narrow ones: of what all others have the last one is a part.
                 last *= narrower
                 arithmetic *= max(narrower, (cut / units - 1) / full)
@@ -190,7 +207,7 @@ class RoleSearch(RoleModel):
         """What of the problem its forms, and what they take at least, depend on; the rest is alike in all that share models."""
         if self._key is None:
             asked = self.problem
-            self._key = asked.is_plain and asked.parts == 1, may_cluster(asked), asked.is_crowded, asked.promoted, asked.n_step
+            self._key = asked.is_plain and asked.parts == 1, shares_operands(asked), asked.is_crowded, asked.promoted, asked.n_step
         return self._key
 
     def _held_forms(self) -> tuple[list[_Form], float, float, float]:
@@ -204,41 +221,41 @@ class RoleSearch(RoleModel):
             if (families := self._families.get(kind)) is None:
                 families = self._families[kind] = self._found_families()
             forms, columns = list[_Form](), dict[int, Extent]()
-            for family in families:
-                forms += self._forms(family, self._known, columns, clusters=key[1])
             around, busy, shared = inf, inf, inf
-            for _, _, tiles, of_form, _, _, arithmetic, _, narrower, _, _, _, copies, cache in forms:
-                arithmetic *= narrower
-                own = arithmetic if arithmetic > copies else copies
-                all_units = tiles * (own if own > cache else cache)
-                around = of_form if of_form < around else around
-                busy = own if own < busy else busy
-                shared = all_units if all_units < shared else shared
+            for family in families:
+                steps, of_family = self._of_family(family, columns, clusters=key[1])
+                forms += of_family
+                for _, tiles, _, arithmetic, _, narrower, _, _, _, copies, cache in steps:
+                    arithmetic *= narrower
+                    own = arithmetic if arithmetic > copies else copies
+                    all_units = tiles * (own if own > cache else cache)
+                    busy = own if own < busy else busy
+                    shared = all_units if all_units < shared else shared
+            around = min([each[1] for each in forms], default=inf)
             found = self._held[key] = forms, around, busy / self.step, shared / self.step
         return found
 
     def _at_once(self) -> list[_Bound]:
         """Of the forms of parts that clusters merge those whose tiles all begin at once, if there are any."""
-        problem, shape, forms = self.problem, self.problem.shape, self._bounded()[1]
-        most = clustered_units(problem.parts, self.spec)
-        few = [each for each in forms if shape.tiles(each[3].rows, each[3].n) <= most]
+        problem, forms, held = self.problem, self._bounded()[1], self._held_forms()[0]
+        most = clustered_units(problem.parts, self.spec) // (problem.shape.batch or 1)
+        few = [each for each in forms if held[each[1]][-1][1] <= most]
         return few if any(ringed(form, problem, self.spec) is not None for _, _, _, form in few) else forms
 
-    def _least_of(self, form: RoleTile) -> list[float]:
-        """Clocks that a form's tiles take at least: those alone, those in clusters of each kind, those with narrower ones beside."""
+    def _least_of(self, form: RoleTile, enough: float) -> list[float]:
+        """Clocks that a form's tiles take at least: those alone, those in clusters of each kind, those with narrower ones beside; less than
+        could be told where they are more than `enough`.
+        """
         problem, bounds = self.problem, self._bounds_of(form)
         first = bounds.first + (self.merging(form) if problem.parts > 1 else 0)
-        together = self.at_once if self._holding()[1] else 0
-        return [first + clocks for clocks in bounds.told(problem.shape.batch or 1, self.k, problem.takes_turns, together)]
+        return [first + clocks for clocks in bounds.told(self, self.at_once if may_cluster(problem) else 0, enough - first)]
 
     def _bounds_of(self, form: RoleTile) -> FormBounds:
-        clusters = self._holding()[1]
         key = (form.rows, form.m, form.n, form.ping_pong)
-        if (found := self._told.get(key)) is None or (clusters and not found.tells_of_clusters):
+        if (found := self._told.get(key)) is None:
+            clusters = self._holding()[1]
             of_m, of_n = self._extent(0, form.rows, form.m, clusters=clusters), self._extent(1, form.n, form.n, clusters=clusters)
-            found = self._told[key] = found or FormBounds(self, form, of_m, of_n)
-            if clusters:
-                found.tell_of_clusters(self, of_m, of_n)
+            found = self._told[key] = FormBounds(self, form, of_m, of_n)
         return found
 
     def _found_families(self) -> list[_Family]:
@@ -249,24 +266,52 @@ class RoleSearch(RoleModel):
             family = found.setdefault(kind, _Family(m, groups, in_turns, may_defer, []))
             matrix = self.matrix(form)
             chain, part = least_chain(form, matrix, self.rates), least_part(form.n, self.rates)
-            family.columns.append(_Column(form, form.n, form.rows * form.n, matrix, chain, part))
+            family.columns.append(_Column(form, form.n, timed_columns(form.n, self.rates), matrix, chain, part))
         return list(found.values())
 
-    def _forms(self, family: _Family, known: dict[_Key, _Form], columns: dict[int, Extent], *, clusters: bool) -> list[_Form]:
-        """What a family's forms take at least. `known`: of those that were asked for before. `columns`: extents along n, which families
-        have in common. `clusters`: of which they may be.
+    def _of_family(self, family: _Family, columns: dict[int, Extent], *, clusters: bool) -> tuple[list[_Steps], list[_Form]]:
+        """A family's steps and forms; of one whose forms have fewer columns at most, those of them that it has, too."""
+        key, most = (family.m, family.groups, family.in_turns), family.columns[0].n
+        if (known := self._lists.get(key)) is None or known[0] < most:
+            steps = self._steps(family, columns, clusters=clusters)
+            known = self._lists[key] = most, steps, self._forms(family, steps)
+        if known[0] == most:
+            return known[1], known[2]
+        return [each for each in known[1] if each[0].n <= most], [each for each in known[2] if each[-1][0].n <= most]
+
+    def _forms(self, family: _Family, steps: list[_Steps]) -> list[_Form]:
+        """A family's forms with such steps, and what they take beside these."""
+        rates, out, found, groups = self.rates, dict[int, float](), list[_Form](), family.groups
+        each, overhead, in_turns = self.heavy / groups + self.reading, rates.tile_overhead, family.in_turns
+        rows, may_defer = family.m * groups, family.may_defer and self.problem.may_be_deferred and not self.problem.promoted
+        for form in steps:
+            n = form[0].n
+            if (leaving := out.get(n & -n)) is None:
+                leaving = out[n & -n] = self.leaving(form[0])
+            leaving *= rows * n
+            ends = between = overhead + leaving + rows * n * each
+            if in_turns:
+                between = rates.ping_pong_overhead + rates.ping_pong_share * leaving
+            elif may_defer:
+                between = min(between, rates.deferred_overhead + rows * n * each)
+            found.append((in_turns, form[2] + ends, ends, between, form))
+        return found
+
+    def _steps(self, family: _Family, columns: dict[int, Extent], *, clusters: bool) -> list[_Steps]:
+        """What steps of a family's forms take at least. `columns`: extents along n, which families have in common. `clusters`: of which
+        they may be.
         """
         rates, problem, units, (m, groups, in_turns, may_defer, widths) = self.rates, self.problem, self.units, family
         of_m, fill = self._extent(0, m * groups, m, clusters=clusters), self.step * problem.operand_bytes * rates.fill_clocks
-        own, overhead, each, own_and_all = rates.own_share, rates.tile_overhead, self.heavy / groups + self.reading, rates.own_share + 1
-        promoting = promoting_clocks(widths[0].tile, self)
-        may_defer = may_defer and problem.may_be_deferred and not problem.promoted
+        own, own_and_all, known, close = rates.own_share, rates.own_share + 1, self._known, self._close
+        promoting, shape = promoting_clocks(widths[0].tile, self), problem.shape
+        may_be_narrower = may_defer and shape.m and shape.root_count == 1 and not (shape.groups_m or shape.groups_n or problem.promoted)
         _, tiles_m, read_m, (engine_m, cache_m, _, threads_m), beyond_m, *_ = of_m
         engine_m += rates.stage_clocks
-        meets, out, found = self.meets, dict[int, float](), list[_Form]()
+        meets, found, size = self.meets, list[_Steps](), (shape.n or 0) if may_be_narrower else 0
         # There are hundreds of forms: calls and comparisons by `max` would take longer than all else.
-        for tile, n, elements, matrix, chain, part in widths:
-            if n % WIDTH_STEP and n not in self._close:
+        for tile, n, timed, matrix, chain, part in widths:
+            if n % WIDTH_STEP and n not in close:
                 continue
             key = (m, groups, n, in_turns, clusters)
             if (form := known.get(key)) is not None:
@@ -286,20 +331,11 @@ class RoleSearch(RoleModel):
             if clusters:
                 engine, cache, few, few_cache, most = self._shared(of_m, of_n, engine, cache)
                 slowest = most if most > slowest else slowest
-            if (leaving := out.get(n & -n)) is None:
-                leaving = out[n & -n] = self.leaving(tile)
-            leaving *= elements
-            ends = between = overhead + leaving + elements * each
-            if in_turns:
-                between = rates.ping_pong_overhead + rates.ping_pong_share * leaving
-            elif may_defer:
-                between = min(between, rates.deferred_overhead + elements * each)
             power = rates.power_factor * matrix / (matrix if matrix > slowest else slowest)
-            copies = engine if engine > threads else threads
-            few = few if few > threads else threads
-            cut = cut_tiles(tiles_m, tile, self) if may_defer else 0.0
-            sums = (chain + promoting, power, part if cut else 1.0, cut, copies, cache, few, few_cache)
-            form = known[key] = (tile, in_turns, tiles_m * tiles_n, fill * (read_m + read_n) + ends, ends, between, *sums)
+            copies, few = engine if engine > threads else threads, few if few > threads else threads
+            cut = tiles_m * size / timed
+            sums = (power, part if size else 1.0, cut, copies, cache, few, few_cache)
+            form = known[key] = (tile, tiles_m * tiles_n, fill * (read_m + read_n), chain + promoting, *sums)
             found.append(form)
         return found
 
@@ -309,20 +345,22 @@ class RoleSearch(RoleModel):
         """
         _, tiles_m, _, (engine_m, cache_m, _, _), _, parts_m, both_m, next_m = of_m
         _, tiles_n, _, (engine_n, cache_n, _, _), _, parts_n, both_n, next_n = of_n
-        most, few, few_cache = engine, engine, cache
-        together = self.rates.stage_clocks + self.rates.together_clocks
-        for count, own, own_cache, other, other_cache in (
-            (parts_m if parts_m < next_n else next_n, engine_m, cache_m, engine_n + together, cache_n),
-            (parts_n if parts_n < next_m else next_m, engine_n, cache_n, engine_m + together, cache_m),
-        ):
-            if count > 1:
-                pair = other + own / PAIR
-                most = pair if pair > most else most
-                engine, cache = min(engine, pair), min(cache, own_cache / PAIR + other_cache)
-                few, few_cache = min(few, other + own / count), min(few_cache, own_cache / count + other_cache)
+        stage, most, few, few_cache = self.rates.stage_clocks, engine, engine, cache
+        count = parts_m if parts_m < next_n else next_n
+        if count > 1:
+            other = engine_n + stage + self.rates.together_clocks
+            most = max(most, other + engine_m / PAIR)
+            engine, cache = min(engine, other + engine_m / PAIR), min(cache, cache_m / PAIR + cache_n)
+            few, few_cache = min(few, other + engine_m / count), min(few_cache, cache_m / count + cache_n)
+        count = parts_n if parts_n < next_m else next_m
+        if count > 1:
+            other = engine_m + stage + self.rates.together_clocks
+            most = max(most, other + engine_n / PAIR)
+            engine, cache = min(engine, other + engine_n / PAIR), min(cache, cache_n / PAIR + cache_m)
+            few, few_cache = min(few, other + engine_n / count), min(few_cache, cache_n / count + cache_m)
         if tiles_m * tiles_n <= self.at_once:
             for along_m, along_n in both_extents(both_m, both_n, next_m, next_n):
-                both = self.rates.stage_clocks + self.meeting(along_m, along_n) + engine_m / along_n + engine_n / along_m
+                both = stage + self.meeting(along_m, along_n) + engine_m / along_n + engine_n / along_m
                 most = both if both > most else most
                 few, few_cache = min(few, both), min(few_cache, cache_m / along_n + cache_n / along_m)
         return engine, cache, few, few_cache, most

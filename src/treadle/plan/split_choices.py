@@ -289,7 +289,7 @@ def _whole_seconds(problem: SplitContraction, roles: RoleCosts, spec: TargetSpec
 def _role_problem(problem: SplitContraction, pieces: tuple[int, int], spec: TargetSpec) -> RoleProblem:
     """What tiles of role kernels are chosen for."""
     row, size, result = spec.instruction(problem.types.instruction), problem.types.operand_bytes, ResultShape(problem.partial_bytes, True)
-    a, b = (OperandRows(along, rows) for along, rows in zip(problem.along_k, problem.copied_rows, strict=True))
+    a, b = (OperandRows(along, min(rows, spec.line_bytes)) for along, rows in zip(problem.along_k, problem.copied_rows, strict=True))
     of_b = row.n_step if b.along_k else spec.slot_row_bytes // size
     return RoleProblem(row, problem.shape, size, (result,), of_b, piece_bytes=pieces, operands=(a, b))
 
