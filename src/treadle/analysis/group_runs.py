@@ -15,7 +15,8 @@ from itertools import accumulate, permutations
 
 from treadle.analysis.loop_nest import LoopNest
 from treadle.dialects import dispatch
-from treadle.plan.expr import Expr, as_expr, compile_tuple, constant, maximum, symbol
+from treadle.plan.block_bounds import values_in
+from treadle.plan.expr import Expr, as_expr, constant, maximum, symbol
 from treadle.records import dataclass
 
 MOST_LISTED = 1024
@@ -91,8 +92,7 @@ def _listed(nest: LoopNest, axis: int) -> ListedRuns | None:
     groups = as_expr(kernel.blocks[names[0]]).as_int()
     if groups is None or groups > MOST_LISTED:
         return None
-    size_of = compile_tuple([size], names)
-    found = ListedRuns(names[0], tuple([max(0, size_of(group)[0]) for group in range(groups)]))
+    found = ListedRuns(names[0], tuple([max(0, each) for each in values_in(size, tuple(names), (groups,))]))
     return found if any(found.sizes) else None
 
 

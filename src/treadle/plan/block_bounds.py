@@ -26,26 +26,35 @@ def least(value: Expr, extents: Mapping[str, Expr]) -> list[Expr] | None:
 
     `extents`: of each block index, how many values it has. Where there is no block at all what is found may be below any value.
     """
+    if (values := _in_all(value, extents)) is not None:
+        return [constant(min(values, default=0))]
     names = sorted(value.symbols() & extents.keys())
-    if not names:
-        return [value]
-    sizes = [extents[name].as_int() for name in names]
-    if value.symbols() <= set(names) and all(size is not None for size in sizes) and prod(size or 0 for size in sizes) <= MOST_BLOCKS:
-        return [_every(value, tuple(names), tuple(size or 0 for size in sizes))]
-    return _least_along(spread(value), names, extents)
+    return _least_along(spread(value), names, extents) if names else [value]
 
 
 def greatest(value: Expr, extents: Mapping[str, Expr]) -> list[Expr] | None:
     """Expressions without block indices the largest of which is at least `value` in every block; None where that cannot be told."""
+    if (values := _in_all(value, extents)) is not None:
+        return [constant(max(values, default=0))]
     found = least(-value, extents)
     return None if found is None else [-each for each in found]
 
 
+def _in_all(value: Expr, extents: Mapping[str, Expr]) -> tuple[int, ...] | None:
+    """The values of an expression of block indices in all blocks; None where these are not known, or too many."""
+    names = tuple(sorted(value.symbols()))
+    sizes = [extents[name].as_int() if name in extents else None for name in names]
+    known = tuple([size for size in sizes if size is not None])
+    return values_in(value, names, known) if 0 < len(names) == len(known) and prod(known) <= MOST_BLOCKS else None
+
+
 @lru_cache(maxsize=1024)
-def _every(value: Expr, names: tuple[str, ...], sizes: tuple[int, ...]) -> Expr:
-    """The least of all blocks. A kernel's parts are asked about by each form: to compile an expression takes longer than to look it up."""
+def values_in(value: Expr, names: tuple[str, ...], sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """An expression's values in all blocks. A kernel's parts are asked about by each form: to compile an expression takes longer than to
+    look it up.
+    """
     evaluate = compile_tuple([value], names)
-    return constant(min([evaluate(*place)[0] for place in cartesian(*(range(size) for size in sizes))], default=0))
+    return tuple([evaluate(*place)[0] for place in cartesian(*(range(size) for size in sizes))])
 
 
 def _least_along(value: Expr, names: list[str], extents: Mapping[str, Expr]) -> list[Expr] | None:

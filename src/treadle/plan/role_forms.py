@@ -64,8 +64,8 @@ def close_widths(problem: RoleProblem, spec: TargetSpec) -> frozenset[int]:
 
 @lru_cache(maxsize=256)
 def _close_widths(sizes: tuple[int, ...], most: int) -> frozenset[int]:
-    covered = ((n, *(sum([-(-size // width) for size in sizes]) for width in (n - FINE_STEP, n, n + FINE_STEP))) for n in _fine(most))
-    return frozenset(n for n, narrower, count, wider in covered if narrower > count == wider)
+    covered = {n: sum([-(-size // n) for size in sizes]) for n in range(LEAST_WIDTH, most + FINE_STEP, FINE_STEP)}
+    return frozenset([n for n in _fine(most) if covered[n - FINE_STEP] > covered[n] == covered[n + FINE_STEP]])
 
 
 def _fine(most: int) -> range:

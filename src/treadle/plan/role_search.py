@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from heapq import heapify, heappop, heappush
 from math import inf
+from operator import attrgetter
 from typing import NamedTuple
 
 from treadle.machine.spec import TargetSpec
@@ -101,8 +102,8 @@ class RoleSearch(RoleModel):
     def of(self, problem: RoleProblem) -> "RoleSearch":
         """The model of a problem that differs in its batch, in k, or in what tiles it may have."""
         found = RoleSearch.__new__(RoleSearch)
-        for name in _SHARED:
-            setattr(found, name, getattr(self, name))
+        for name, value in zip(_SHARED, _SHARED_OF(self), strict=True):
+            setattr(found, name, value)
         found.problem, found.k, found._costs, found._key = problem, problem.shape.extents[2], {}, None
         return found
 
@@ -385,3 +386,4 @@ class RoleSearch(RoleModel):
 
 _SHARED = (*RoleModel.__slots__, *RoleSearch.__slots__)
 """What models have in common whose problems differ in their batches, in k, or in what tiles they may have (see `RoleSearch.of`)."""
+_SHARED_OF = attrgetter(*_SHARED)

@@ -73,6 +73,7 @@ class Parts:
     merge: str = "kernel"
 
 
+@lru_cache(maxsize=256)
 def merge_seconds(count: int, results: int, partial_bytes: int, spec: TargetSpec) -> float:
     """A launch behind another one, its turns of loads one after the other, and what it reads, from the cache where that holds it."""
     axes = (AxisShape(count, True, 0, 0), AxisShape(results, False, count * results * partial_bytes, results * partial_bytes))
