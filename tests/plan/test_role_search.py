@@ -27,14 +27,14 @@ from treadle.plan.tile_config import ContractionShape, contraction_types
 
 SPEC = target_spec("sm_90a")
 SHAPES, PRODUCTS = 100, 100
-MOST_TILES, USUAL_TILES = 120, 16
+MOST_TILES, USUAL_TILES = 30, 5
 """Modelled for the choice of one split, of some 2500 that whole and parts have."""
 MOST_SECONDS = 0.025
 """Of the processor for half of the choices at most: ten times what they take, since machines are slow and busy."""
 
 
 DECISIONS = ("set-row-padding", "set-split-reduction", "set-kernel-form")
-USUAL_CALLS, MOST_CALLS, CALLS_OF_ANY = 17_500, 38_000, 62_900
+USUAL_CALLS, MOST_CALLS, CALLS_OF_ANY = 15_500, 35_400, 37_700
 """Of functions for all decisions about a product together, at the median, in 19 of 20 products, and in any of them: a sixth more than there
 are. About 6,000 take a millisecond, which they do not on a busy machine.
 """

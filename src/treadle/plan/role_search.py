@@ -178,27 +178,33 @@ class RoleSearch(RoleModel):
         for number, (needs_turns, around, ends, between, form) in enumerate(self._held_forms()[0]):
             tile, tiles, _, arithmetic, power, narrower, cut, copies, cache, few_copies, few_cache = form
             tiles *= batch
-            full = (tiles - 1) // units
-            if needs_turns and not (full and in_turn):
-                continue
             if tiles <= at_once:
                 copies, cache = few_copies, few_cache
+            # Comparisons take half of what `max` does, and there are hundreds of forms.
+            if tiles <= units:
+                if not needs_turns:
+                    cache *= (left := tiles / units)
+                    arithmetic *= 1 + power * left
+                    arithmetic = arithmetic if arithmetic > copies else copies
+                    bounds.append((around + steps * (arithmetic if arithmetic > cache else cache), number, _ANY, tile))
+                continue
+            if needs_turns and not in_turn:
+                continue
+            full = (tiles - 1) // units
             left, last = tiles / units - full, arithmetic
-            if cut and full and may_be_narrower:
+            if cut and may_be_narrower:
                 # No tile has more columns than the form's, nor fewer than narrow ones: of what all others have the last one is a part.
                 last *= narrower
                 arithmetic *= max(narrower, (cut / units - 1) / full)
-            # Comparisons take half of what `max` does, and there are hundreds of forms.
             last, shared = last * (1 + power * left), cache * left
             last = last if last > copies else copies
             last = around + steps * (last if last > shared else shared)
-            if full:
-                arithmetic, moving = steps * arithmetic * (1 + power), steps * (copies if copies > cache else cache)
-                if in_turn:
-                    arithmetic += between
-                    last += full * (arithmetic if arithmetic > moving else moving)
-                else:
-                    last += full * ((arithmetic if arithmetic > moving else moving) + ends + start)
+            arithmetic, moving = steps * arithmetic * (1 + power), steps * (copies if copies > cache else cache)
+            if in_turn:
+                arithmetic += between
+                last += full * (arithmetic if arithmetic > moving else moving)
+            else:
+                last += full * ((arithmetic if arithmetic > moving else moving) + ends + start)
             bounds.append((last, number, _ANY, tile))
         # No two have the same number, so that forms are not compared.
         found = self._bounds[key] = min(bounds)[0] if bounds else inf, bounds
