@@ -180,8 +180,8 @@ def stream_registers(tile: StreamTile, shape: SmallShape, spec: TargetSpec) -> i
 
 def held_refusal(tile: StreamTile, shape: SmallShape, spec: TargetSpec) -> str | None:
     """Why no thread can hold what it adds up: its accumulators, and a step's operands as they are loaded, are as many registers as the
-    vector units have of a thread. The others would go to memory and back in each step, in code that is unrolled over all of them and takes LLVM
-    minutes. None where registers hold them. The small operand counts where it is widened: else its rows are read one after the other.
+    vector units have of a thread. The others would go to memory and back in each step, in code that is unrolled over all of them and takes
+    LLVM minutes. None where registers hold them. The small operand counts where it is widened: else its rows are read one after the other.
     """
     elements = max(1, tile.many * tile.k // (tile.warps * spec.subgroup_size))
     accumulators = shape.roots * elements * tile.few * shape.accumulator_bytes // 4
