@@ -16,7 +16,7 @@ from treadle.dialects import pipe, tile
 from treadle.driver import trace
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.machine import target_spec
-from treadle.options import CompileOptions, Persistence
+from treadle.options import CompileOptions, Form, Persistence
 from treadle.plan.tile_config import ContractionShape
 from treadle.sim.check import check
 from treadle.sim.element_types import storage_dtype
@@ -282,3 +282,20 @@ def test_long_lists_compile(target: str) -> None:
     assert 3 <= len(arrays) == len(set(arrays)) <= 5
     program = treadle.compile(grouped_text(tuple(37 * at % 101 for at in range(130)), 520, 64), target=target)
     assert not [remark for remark in program.remarks if "is rejected" in remark.text]
+
+
+@pytest.mark.parametrize(("rows", "form"), [((65, 1) * 9, "exchanged"), ((70, 0, 300) * 9, "auto")])
+def test_groups_of_rows_and_columns_of_long_lists_are_proven(rows: tuple[int, ...], form: Form) -> None:
+    """Whether a tile has columns is looked up where its group is: in proofs for any number of a workgroup, which none of the grid has."""
+    columns = tuple(37 * at % 90 for at in range(len(rows)))
+    random, k = np.random.default_rng(6), 72
+    x, w = (random.standard_normal(shape).astype(np.float16) for shape in ((1, sum(rows), k), (1, k, sum(columns))))
+    y = random.standard_normal((1, sum(rows), sum(columns))).astype(np.float16)
+    want = y.astype(np.float64)
+    for (low, high), (left, right) in zip(*(pairwise([0, *accumulate(sizes)]) for sizes in (rows, columns)), strict=True):
+        want[:, low:high, left:right] = x[:, low:high].astype(np.float64) @ w[:, :, left:right].astype(np.float64)
+    module, _ = lowered(diagonal_text(rows, columns, k), "sm_90a", CompileOptions(persistent="never", form=form))
+    assert any(len(op.table) < 32 for op in module.walk() if isinstance(op, tile.LookupOp))
+    report = run_program_scheduled(module, [x, w, y], "random", 1)
+    assert report.ok, str(report)
+    assert np.abs(report.outputs[0] - want).max() <= 2e-3 * np.abs(want).max()

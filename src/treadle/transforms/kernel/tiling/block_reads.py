@@ -69,6 +69,8 @@ def _place_in_list(index: IndexBuilder, runs: ListedRuns, number: SSAValue, step
         if place is not None:
             place = index.add(place, index.insert(arith.SelectOp(bits[-1], index.constant(half), index.constant(0))))
         half //= 2
+    if place is not None and len(groups) < places:
+        place = index.minimum(place, len(groups) - 1)  # no tile is behind the last group's, which proofs do not know of any number
     known = index.listed[runs.block] = Listed(groups, tuple(bits), place)
     return index.of_listed(groups, known), index.subtract(number, index.of_listed(firsts if place is None else begins, known))
 
