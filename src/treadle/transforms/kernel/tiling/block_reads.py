@@ -64,7 +64,7 @@ def _place_in_list(index: IndexBuilder, runs: ListedRuns, number: SSAValue, step
         if place is None or len(middles) <= MOST_CHOSEN // 2:
             middle = index.chosen(middles, bits)
         else:
-            middle = index.entry(begins, index.add(place, half))
+            middle = index.looked_up(begins, index.add(place, half))
         bits.append(index.insert(arith.CmpiOp(middle, number, "sle")))
         if place is not None:
             place = index.add(place, index.insert(arith.SelectOp(bits[-1], index.constant(half), index.constant(0))))

@@ -59,12 +59,16 @@ class IndexBuilder(Emitter):
         if key not in known.found:
             at = self.builder.insertion_point
             self.builder.insertion_point = InsertPoint.after(cast("Operation", known.place.owner))
-            known.found[key] = self.entry(values, known.place)
+            known.found[key] = self.looked_up(values, known.place)
             self.builder.insertion_point = at
         return known.found[key]
 
     def entry(self, values: Sequence[int], index: SSAValue) -> SSAValue:
-        """The number of a table at an index."""
+        """The number of a table at an index, which proofs ask for of any number of a workgroup: the last one behind the table."""
+        return self.looked_up(values, self.minimum(index, len(values) - 1))
+
+    def looked_up(self, values: Sequence[int], index: SSAValue) -> SSAValue:
+        """The same at an index that is never outside."""
         place = self.static(index)
         return self.insert(tile.LookupOp(values, index)) if place is None else self.constant(values[place])
 
