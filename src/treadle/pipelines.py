@@ -78,6 +78,7 @@ from treadle.transforms.tensor.set_split_reduction import SetSplitReductionPass
 from treadle.transforms.tensor.set_turned_operands import SetTurnedOperandsPass
 from treadle.transforms.tensor.split_divided_loops import SplitDividedLoopsPass
 from treadle.transforms.tensor.split_reduction import SplitReductionPass
+from treadle.transforms.tensor.tabulate_indices import TabulateIndicesPass
 from treadle.transforms.tensor.turn_operands import TurnOperandsPass
 from treadle.transforms.tensor.unroll_loops import UnrollLoopsPass
 
@@ -155,6 +156,7 @@ def tensor_passes(spec: TargetSpec | None = None, options: CompileOptions | None
         InlineCallsPass(),  # one function, so that nothing after it has to look through calls
         UnrollLoopsPass(),  # before branches, which may hold loops and take one side for good in some iteration
         InlineForallsPass(),  # before scalars and branches, which the bodies may hold; each block's own from here on
+        TabulateIndicesPass(),  # one operation, and not one for each group of a list, is what all others follow
         BoundSliceReadsPass(),  # where blocks are known as such, and slices are as the user wrote them
         BoxScalarsPass(),  # every argument is an array, and every scalar is computed from arrays and sizes
         ConvertConditionalsPass(),  # straight code from here on; its selections are generalised with the other arithmetic

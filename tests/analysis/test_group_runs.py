@@ -113,7 +113,7 @@ def test_other_lists_are_none() -> None:
 def _many(groups: int) -> str:
     """Groups of max(0, g - 60) rows."""
     text = grouped_text((1, 2), 72, 50).replace("in (2)", f"in ({groups})").replace("tensor<2x50", f"tensor<{groups}x50")
-    text = text.replace("tensor<3x", "tensor<2000x").replace(
+    text = text.replace("tensor<3x", "tensor<20000x").replace(
         "%count = arith.addi %count_0, %count_step_1", "%count = arith.maxsi %more, %zero"
     )
     sizes = "    %one = arith.constant 1 : index\n    %sixty = arith.constant 60 : index\n    %more = arith.subi %g, %sixty : index"

@@ -1,4 +1,4 @@
-"""tile.atomic, tile.reshape, tile.extract and tile.print: their text, and what they refuse."""
+"""tile.atomic, tile.reshape, tile.extract, tile.lookup and tile.print: their text, and what they refuse."""
 
 import pytest
 
@@ -29,6 +29,7 @@ def module(body: str, element: str = "i32") -> str:
         *(ATOMIC.format(kind=kind, element="i32") for kind in ATOMIC_KINDS),
         "%r = tile.reshape %y : tensor<8xi32> -> tensor<2x4xi32>",
         "%one = tile.iota 0 : i64 : tensor<1xi32>\n  %e = tile.extract %one : tensor<1xi32>",
+        "%l = tile.lookup %n in array<i64: 5, 0, -7>",
         'tile.print "here" ["y", "n"] (%y, %n) : tensor<8xi32>, index',
         'tile.print "here" ["y"] stops (%y) : tensor<8xi32>',
     ],
@@ -47,6 +48,8 @@ def test_text(body: str) -> None:
         ("%r = tile.reshape %y : tensor<8xi32> -> tensor<2x3xi32>", "i32", "keeps neither the elements' number nor their type"),
         ("%r = tile.reshape %s : tensor<6xi32> -> tensor<2x3xi32>", "i32", "sides are powers of two"),
         ("%e = tile.extract %y : tensor<8xi32>", "i32", "takes a tile of one i32 or i64"),
+        ("%l = tile.lookup %n in array<i64>", "i32", "has a table of one number at least"),
+        ("%l = tile.lookup %n in 7 : i64", "i32", "expected array<i64: ..>"),
         ('tile.print "here" ["y", "z"] (%y) : tensor<8xi32>', "i32", "has 2 names for 1 values"),
     ],
 )

@@ -24,14 +24,27 @@ def _table(name: str, values: Sequence[int]) -> list[str]:
     return found
 
 
-def grouped_text(rows: Sequence[int], n: int, k: int, dtype: str = "f16") -> str:
-    """Y = the groups' rows of X (sum of `rows`, k) times their own W (groups, k, n)."""
+def _entry(name: str, values: Sequence[int], index: str) -> list[str]:
+    """Operations whose last result, `%name`, is the number of group `%g` in a table of the text, of type `index`."""
+    kind = f"tensor<{len(values)}x{index}>"
+    found = [f"    %{name}_table = arith.constant dense<{list(values)}> : {kind}"]
+    if index == "index":
+        return [*found, f"    %{name} = tensor.extract %{name}_table[%g] : {kind}"]
+    taken = f"    %{name}_number = tensor.extract %{name}_table[%g] : {kind}"
+    return [*found, taken, f"    %{name} = arith.index_cast %{name}_number : {index} to index"]
+
+
+def grouped_text(rows: Sequence[int], n: int, k: int, dtype: str = "f16", *, tables: str = "") -> str:
+    """Y = the groups' rows of X (sum of `rows`, k) times their own W (groups, k, n).
+
+    `tables`: the element type of tables that tell where groups begin and how long they are; "" where sums of steps do.
+    """
     starts, groups, m = [0, *accumulate(rows)], len(rows), sum(rows)
     body = [
         "    %zero = arith.constant 0 : index",
         "    %one = arith.constant 1 : index",
-        *_table("start", starts[:-1]),
-        *_table("count", rows),
+        *(_entry("start", starts[:-1], tables) if tables else _table("start", starts[:-1])),
+        *(_entry("count", rows, tables) if tables else _table("count", rows)),
     ]
     x, w, y = f"tensor<{m}x{k}x{dtype}>", f"tensor<{groups}x{k}x{n}x{dtype}>", f"tensor<{m}x{n}x{dtype}>"
     part, own, result = f"tensor<?x{k}x{dtype}>", f"tensor<{k}x{n}x{dtype}>", f"tensor<?x{n}x{dtype}>"

@@ -55,6 +55,7 @@ class HostHooks(SimtHooks):
     calling_convention = ""
     global_space = 0
     shared_space = 0
+    constant_space = 0
 
     def __init__(self, lanes: int = 32) -> None:
         super().__init__(host_spec(lanes))

@@ -19,8 +19,8 @@ from treadle.plan.block_bounds import values_in
 from treadle.plan.expr import Expr, as_expr, constant, maximum, symbol
 from treadle.records import dataclass
 
-MOST_LISTED = 1024
-"""So many groups at most are told apart by numbers that the program holds: a tile's place takes about three selections of each."""
+MOST_LISTED = 1 << 14
+"""So many groups at most are told apart by numbers that the program holds: a few tables of 64 KiB at most."""
 
 
 @dataclass(frozen=True, slots=True)

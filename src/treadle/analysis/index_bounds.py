@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from treadle.ir.builtin import integer_width
 from treadle.ir.core import Operation, SSAValue
-from treadle.ir.dialects import arith, builtin
+from treadle.ir.dialects import arith, builtin, tensor
+from treadle.ir.tables import table_of
 from treadle.plan.expr import Expr, constant, maximum, minimum
 from treadle.records import dataclass
 
@@ -154,6 +155,8 @@ class IndexBounds:
             return of_number(op.value.value.data)
         if isinstance(op, arith.SelectOp):
             return self._both(op.lhs, op.rhs, _join)
+        if isinstance(op, tensor.ExtractOp) and (table := table_of(op)) is not None:
+            return Bound(constant(max(0, -min(table))), constant(max(0, *table)))
         if isinstance(op, Operation) and op.name in _RULES:
             left, right = op.operands
             found = self._both(left, right, _RULES[op.name])

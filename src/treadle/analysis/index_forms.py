@@ -145,4 +145,6 @@ def _is_count(value: SSAValue) -> bool:
         return all(map(_is_count, op.operands))
     if isinstance(op, arith.MaxSIOp):
         return any(map(_is_count, op.operands))
+    if isinstance(op, tile.LookupOp):
+        return min(op.table) >= 0
     return isinstance(op, tile.ProgramIdOp | pipe.GroupIdOp)

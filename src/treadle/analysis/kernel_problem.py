@@ -22,6 +22,7 @@ from treadle.ir.dialects import builtin
 from treadle.machine.spec import TargetSpec
 from treadle.options import ContractionOverrides
 from treadle.plan.expr import constant, product
+from treadle.plan.expr_tables import shortened
 from treadle.plan.f32_split import IN_KERNEL, ROUNDED, SPLITS
 from treadle.plan.form_times import Gathered
 from treadle.plan.multiply_add_tiles import multiplies_pieces
@@ -336,7 +337,7 @@ class KernelProblem:
     @property
     def extents_text(self) -> str:
         """The sizes of the main axes, as remarks tell them."""
-        return "x".join(str(self.nest.axes[i].size) if i >= 0 else "1" for i in self.axes)
+        return "x".join(shortened(self.nest.axes[i].size) if i >= 0 else "1" for i in self.axes)
 
     @property
     def operands_text(self) -> str:

@@ -15,7 +15,9 @@ from treadle.errors import InternalError
 from treadle.ir.core import AffineDimExpr, AffineMap, BlockArgument, Operation, OpResult, SSAValue
 from treadle.ir.dialects import arith, builtin, linalg, tensor
 from treadle.ir.locations import location_of
+from treadle.ir.tables import table_of
 from treadle.plan.expr import Expr, as_expr, constant, maximum, minimum, symbol
+from treadle.plan.expr_tables import entry
 from treadle.records import dataclass
 
 
@@ -89,6 +91,12 @@ def _combination(kind: type[Operation], left: Expr, right: Expr) -> Expr:
     return _COMBINED[kind](left, right)
 
 
+@lru_cache(maxsize=64)
+def _entry(table: tuple[int, ...], place: Expr) -> Expr:
+    """The number of a table at a place, whose text is long."""
+    return entry(table, place)
+
+
 def index_expr(value: SSAValue, symbols: Mapping[SSAValue, Expr]) -> Expr:
     """An index value of the kernel's top level as a size expression over its symbols."""
     known = symbols.get(value)
@@ -107,6 +115,8 @@ def _index_expr(value: SSAValue, known: dict[SSAValue, Expr]) -> Expr:
         found = constant(op.value.value.data)
     elif isinstance(op, arith.IndexCastOp):
         found = _index_expr(op.input, known)
+    elif isinstance(op, tensor.ExtractOp) and (table := table_of(op)) is not None:
+        found = _entry(table, _index_expr(op.indices[0], known))
     else:
         raise InternalError(f"{op} is no size expression")
     known[value] = found

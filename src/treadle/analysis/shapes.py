@@ -26,7 +26,9 @@ from treadle.errors import TreadleError
 from treadle.ir.core import DYNAMIC_INDEX, AffineDimExpr, AffineExpr, Attribute, Block, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import affine, arith, builtin, func, tensor
 from treadle.ir.locations import location_of
+from treadle.ir.tables import table_of
 from treadle.plan.expr import Expr, constant, maximum, minimum, product, symbol
+from treadle.plan.expr_tables import entry
 
 __all__ = [
     "ALIGN",
@@ -143,6 +145,8 @@ def _infer(op: Operation, shapes: Shapes) -> None:
             _infer_dim(op, shapes)
         case tensor.ExtractOp() if is_number_argument(op.tensor):
             shapes.set_index(op.result, _argument_value(op, shapes))
+        case tensor.ExtractOp() if (table := table_of(op)) is not None:
+            _infer_entry(op, table, shapes)
         case affine.ApplyOp() | affine.MinOp():
             infer_affine(op, shapes)
         case _ if op.name == "dispatch.block_index":
@@ -180,6 +184,15 @@ def _infer_read(op: Operation, shapes: Shapes) -> None:
         shapes.require_at_most(constant(0), index, f"an offset or a size is read ahead of axis {axis} of its tensor", op)
         shapes.require_at_most(index + 1, size, f"an offset or a size is read beyond axis {axis} of its tensor", op)
     shapes.set_index(op.results[0], shapes.new_read(ReadNumber(table, tuple(place), bound)))
+
+
+def _infer_entry(op: tensor.ExtractOp, table: Sequence[int], shapes: Shapes) -> None:
+    """A number of a table in the text; none where its place depends on data."""
+    if (place := shapes.index(op.indices[0])) is None:
+        return
+    shapes.require_at_most(constant(0), place, "a table is read ahead of its first number", op)
+    shapes.require_at_most(place + 1, constant(len(table)), "a table is read beyond its last number", op)
+    shapes.set_index(op.result, entry(table, place))
 
 
 def _infer_tensor(op: Operation, shapes: Shapes) -> bool:

@@ -10,6 +10,7 @@ from treadle.errors import TreadleError
 from treadle.ir.ancestry import captured
 from treadle.ir.dialects import builtin, func, linalg, tensor
 from treadle.ir.locations import location_of
+from treadle.ir.tables import table_of
 
 HOST_OPERATIONS = frozenset(
     {
@@ -43,7 +44,7 @@ def check_supported(function: func.FuncOp) -> None:
             hint="write one straight block",
         )
     for op in function.body.block.ops:
-        if isinstance(op, tensor.ExtractOp) and is_number_argument(op.tensor):
+        if isinstance(op, tensor.ExtractOp) and (is_number_argument(op.tensor) or table_of(op) is not None):
             continue  # the host reads it
         if op.name not in HOST_OPERATIONS and op.name.split(".")[0] not in ("arith", "math", "affine"):
             raise unsupported(op)

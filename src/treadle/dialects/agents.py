@@ -19,6 +19,7 @@ _ISSUED = frozenset(
     {
         "tile.copy_out",
         "tile.view",
+        "tile.lookup",
         "tile.program_id",
         "sync.mbarrier_expect",
         "sync.wait_phase",

@@ -46,7 +46,7 @@ from treadle.dialects.tile_memory import (
     StoreOp,
     ViewOp,
 )
-from treadle.dialects.tile_scalars import ExtractOp, OpaqueOp
+from treadle.dialects.tile_scalars import ExtractOp, LookupOp, OpaqueOp
 from treadle.dialects.tile_types import (
     BULK_TENSOR,
     DYNAMIC,
@@ -108,6 +108,7 @@ __all__ = [
     "LocalFlagOp",
     "LocalLoadOp",
     "LocalStoreOp",
+    "LookupOp",
     "OpaqueOp",
     "OrderedCounterOp",
     "PassTurnOp",
@@ -327,6 +328,7 @@ TILE = Dialect(
         PermuteOp,
         ReshapeOp,
         ExtractOp,
+        LookupOp,
         OpaqueOp,
         SliceOp,
         SplatOp,

@@ -5,9 +5,10 @@ from typing import TypeAlias
 
 from treadle.ir.builtin import IndexType, IntegerAttr
 from treadle.ir.core import Block, Builder, InsertPoint, Operation, SSAValue
-from treadle.ir.dialects import arith
+from treadle.ir.dialects import arith, tensor
 from treadle.ir.locations import set_location
 from treadle.ir.simplify import constant_index
+from treadle.ir.tables import table_constant
 from treadle.plan.expr import Expr, as_expr
 from treadle.plan.expr_atoms import Factors
 
@@ -117,6 +118,10 @@ class Emitter:
         """A size expression over the symbols."""
         return self._sum(expr.terms)
 
+    def entry(self, values: Sequence[int], index: SSAValue) -> SSAValue:
+        """The number of a table at an index."""
+        return self.insert(tensor.ExtractOp(self.insert(table_constant(values)), [index], INDEX))
+
     def _sum(self, terms: Sequence[tuple[Factors, int]]) -> SSAValue:
         if len(terms) > LONG_SUM:
             half = len(terms) // 2
@@ -133,6 +138,8 @@ class Emitter:
                     values.append(self.divide(args[0], args[1]))
                 elif atom.kind == "%":
                     values.append(self.remainder(args[0], args[1]))
+                elif atom.kind == "table":
+                    values.append(self.entry(atom.values, args[0]))
                 else:
                     op = arith.MinSIOp if atom.kind == "min" else arith.MaxSIOp
                     reduced = args[0]

@@ -10,7 +10,7 @@ from itertools import product as cartesian
 from math import prod
 from typing import Final, Literal
 
-from treadle.plan.expr import Expr, combined, compile_tuple, constant, maximum, minimum, of_atom
+from treadle.plan.expr import Expr, compile_tuple, constant, maximum, minimum, of_atom, remade
 from treadle.plan.expr import symbol as symbol_of
 from treadle.plan.expr_atoms import Atom
 from treadle.plan.index_range import is_never_negative
@@ -100,7 +100,7 @@ def of_the_launch(value: Expr, blocks: Collection[str], known: dict[Expr, Expr],
         if atom.kind == "symbol":
             return whole
         if any(symbol in blocks for symbol in whole.symbols()):
-            return combined(atom.kind, [of_the_launch(argument, blocks, known, name) for argument in atom.args])
+            return remade(atom, [of_the_launch(argument, blocks, known, name) for argument in atom.args])
         if whole not in known:
             known[whole] = symbol_of(name())
         return known[whole]

@@ -163,7 +163,7 @@ class Expr:
         def replaced(atom: Atom) -> Expr:
             if atom.kind == "symbol":
                 return as_expr(mapping[atom.name]) if atom.name in mapping else of_atom(atom)
-            return combined(atom.kind, [arg.substitute(mapping) for arg in atom.args])
+            return remade(atom, [arg.substitute(mapping) for arg in atom.args])
 
         return self.rebuilt(replaced)
 
@@ -220,15 +220,15 @@ def of_atom(atom: Atom) -> Expr:
     return Expr({(atom,): 1})
 
 
-def combined(kind: Operator, args: Sequence[Expr]) -> Expr:
-    """An operation on expressions, folded."""
-    match kind:
-        case "//":
-            return args[0] // args[1]
-        case "%":
-            return args[0] % args[1]
-        case "min" | "max":
-            return _extremum(kind, args)
+def remade(atom: Atom, args: Sequence[Expr]) -> Expr:
+    """The operation that an atom is, on other expressions, folded."""
+    if atom.kind == "min" or atom.kind == "max":
+        return _extremum(atom.kind, args)
+    if atom.kind == "table":
+        from treadle.plan.expr_tables import entry
+
+        return entry(atom.values, args[0])
+    return args[0] // args[1] if atom.kind == "//" else args[0] % args[1]
 
 
 def ceil_div(a: ExprLike, b: ExprLike) -> Expr:

@@ -1,4 +1,6 @@
-"""What size expressions are products of: a symbol, or a division, remainder, minimum or maximum of expressions; and their text."""
+"""What size expressions are products of: a symbol, a division, remainder, minimum or maximum of expressions, or the entry of a table of
+numbers at an expression; and their text.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -7,26 +9,30 @@ if TYPE_CHECKING:
     from treadle.plan.expr import Expr
 
 Operator = Literal["//", "%", "min", "max"]
-Kind = Literal["symbol"] | Operator
+Kind = Literal["symbol", "table"] | Operator
 
 ZERO_DIVISOR = 1 << 62
 """What `divisor` answers for 0, which every power of two divides."""
 
 
 class Atom:
-    """A factor of a product: a symbol (`name`, no args) or an operation on `args`. `text` is its source and its sort key. Immutable."""
+    """A factor of a product: a symbol (`name`, no args), an operation on `args`, or the entry of `values` at its only argument. `text` is
+    its source and its sort key. Immutable.
+    """
 
-    __slots__ = ("args", "kind", "name", "text")
+    __slots__ = ("args", "kind", "name", "text", "values")
     kind: Kind
     name: str
     args: "tuple[Expr, ...]"
     text: str
+    values: tuple[int, ...]
 
-    def __init__(self, kind: Kind, name: str, args: "tuple[Expr, ...]", text: str) -> None:
+    def __init__(self, kind: Kind, name: str, args: "tuple[Expr, ...]", text: str, values: tuple[int, ...] = ()) -> None:
         self.kind = kind
         self.name = name
         self.args = args
         self.text = text
+        self.values = values
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Atom):
@@ -41,11 +47,11 @@ class Atom:
 
     @property
     def is_call(self) -> bool:
-        """True if the text needs no parentheses anywhere (symbol, min, max)."""
+        """True if the text needs no parentheses anywhere (symbol, table, min, max)."""
         return self.kind not in ("//", "%")
 
     def evaluate(self, env: Mapping[str, int]) -> int:
-        """The value under `env`. Raises KeyError for a symbol that is not in `env` and ZeroDivisionError."""
+        """The value under `env`. Raises KeyError for a symbol that is not in `env`, ZeroDivisionError, IndexError beyond a table."""
         if self.kind == "symbol":
             return env[self.name]
         values = [arg.evaluate(env) for arg in self.args]
@@ -58,6 +64,8 @@ class Atom:
                 return min(values)
             case "max":
                 return max(values)
+            case "table":
+                return self.values[values[0]]
 
     def divisor(self, facts: Mapping[str, int]) -> int:
         """A power of two known to divide the value."""
@@ -70,6 +78,8 @@ class Atom:
                 return known // by if by is not None and by > 0 and by & (by - 1) == 0 and known % by == 0 else 1
             case "%" | "min" | "max":
                 return min(arg.divisor(facts) for arg in self.args)
+            case "table":
+                return min(map(power_of_two, self.values))
 
 
 Factors: TypeAlias = tuple[Atom, ...]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from treadle.errors import SIZE_EXPRESSION, TreadleError
 from treadle.plan.expr import Expr, constant, maximum, minimum, symbol
+from treadle.plan.expr_tables import entry
 
 _BINARY: dict[type[ast.operator], Callable[[Expr, Expr], Expr]] = {
     ast.Add: operator.add,
@@ -36,5 +37,13 @@ def _build(node: ast.expr) -> Expr:
             return -_build(operand)
         case ast.Call(func=ast.Name(id="min" | "max" as name), args=[_, _, *_] as args, keywords=[]):
             return minimum(*map(_build, args)) if name == "min" else maximum(*map(_build, args))
+        case ast.Subscript(value=ast.Tuple(elts=[_, _, *_] as elements), slice=index):
+            return entry([_number(element) for element in elements], _build(index))
         case _:
             raise ValueError(f"'{ast.unparse(node)}' is not allowed here")
+
+
+def _number(node: ast.expr) -> int:
+    if (number := _build(node).as_int()) is None:
+        raise ValueError(f"'{ast.unparse(node)}' is no number, which the entries of a table are")
+    return number

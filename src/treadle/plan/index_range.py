@@ -41,6 +41,8 @@ def is_never_negative(expr: Expr) -> bool:
 
 
 def _atom_is_never_negative(atom: Atom) -> bool:
+    if atom.kind == "table":
+        return min(atom.values) >= 0
     if atom.kind == "max":
         return any(is_never_negative(argument) for argument in atom.args)
     return atom.kind == "symbol" or all(is_never_negative(argument) for argument in atom.args)

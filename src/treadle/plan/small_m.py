@@ -178,6 +178,21 @@ def stream_registers(tile: StreamTile, shape: SmallShape, spec: TargetSpec) -> i
     return found + rates.crowded_more if found > rates.crowded_registers else found
 
 
+def held_refusal(tile: StreamTile, shape: SmallShape, spec: TargetSpec) -> str | None:
+    """Why no thread can hold what it adds up: its accumulators, and a step's operands as they are loaded, are as many registers as the
+    vector units have of a thread. The others would go to memory and back in each step, in code that is unrolled over all of them and takes
+    LLVM minutes. None where registers hold them. The small operand counts where it is widened: else its rows are read one after the other.
+    """
+    elements = max(1, tile.many * tile.k // (tile.warps * spec.subgroup_size))
+    accumulators = shape.roots * elements * tile.few * shape.accumulator_bytes // 4
+    small = tile.few * (shape.vector if shape.along_k else max(1, elements // shape.vector)) * shape.small_bytes // 4
+    waiting = small if shape.small_bytes < shape.accumulator_bytes else 0
+    operands, most = shape.roots * elements * shape.large_bytes // 4 + waiting, spec.fma_registers
+    if accumulators + operands < most:
+        return None
+    return f"{tile.few} rows take {accumulators} registers of accumulators and {operands} of operands, the vector units have {most}"
+
+
 SEVERAL = 1.16
 """How much longer than modelled kernels take whose small operand has several rows: 39 of 8 shapes with two and three (seeds 1 and 2,
 H200) that were near the fastest of theirs; with five and more the four-warp ones took no longer, but there swapped operands are faster.

@@ -218,6 +218,17 @@ def _extract(op: tile.ExtractOp) -> Function:
     return unary(lambda value: min(max(int(value.reshape(-1)[0]), -limit), limit - 1))
 
 
+def _lookup(op: tile.LookupOp) -> Function:
+    table = op.table
+
+    def run(index: int) -> int:
+        if not 0 <= index < len(table):
+            raise SimulationFault(f"tile.lookup at {location_of(op)} of entry {index} in a table of {len(table)}")
+        return table[index]
+
+    return unary(run)
+
+
 def _store_local(op: tile.LocalStoreOp) -> Function:
     where = _local(tile.ints(op.offsets), tile.tile_type(op.value).get_shape())
 
@@ -272,8 +283,8 @@ def _tile_function(op: Operation) -> Function | None:
         case tile.ReshapeOp():
             sides = tile.tile_type(op.result).get_shape()
             return unary(lambda value: value.reshape(sides))
-        case tile.ExtractOp():
-            return _extract(op)
+        case tile.ExtractOp() | tile.LookupOp():
+            return _extract(op) if isinstance(op, tile.ExtractOp) else _lookup(op)
         case tile.OpaqueOp():
             return unary(lambda value: value)
         case tile.PrintOp():

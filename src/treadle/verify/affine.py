@@ -233,6 +233,9 @@ class Forms(SymbolTable):
             return self._unknown(value, frozenset()) if number is None else expr.constant(number)
         if op.name == "arith.select":
             return self._chosen(value, op.operands[0], self.of(op.operands[1]), self.of(op.operands[2]))
+        if isinstance(op, tile.LookupOp):
+            within = (f"{min(op.table)} <= {{self}} <= {max(op.table)}",)
+            return self._unknown(value, self.depends(self.of(op.index)), within)
         if op.regions or not op.name.startswith("arith."):
             return self._unknown(value, self.scope(op) | {NEVER_SHARED})
         operands = [self.of(operand) for operand in op.operands]

@@ -64,6 +64,8 @@ def _is_never_negative(expr: Expr) -> bool:
                 return (atom.args[1].as_int() or 0) > 0 or all(signs)
             case "max":
                 return any(signs)
+            case "table":
+                return min(atom.values) >= 0
             case _:
                 return all(signs)
 
@@ -86,9 +88,9 @@ def _text(expr: Expr, symbols: dict[str, str], extra: dict[str, str]) -> str | N
             inner = [_text(argument, symbols, extra) for argument in atom.args]
             if any(text is None for text in inner):
                 return None
-            left, right = inner[0], inner[1]
-            if atom.kind in ("//", "%") and not atom.args[1].is_constant:
+            if atom.kind == "table" or (atom.kind in ("//", "%") and not atom.args[1].is_constant):
                 return None
+            left, right = inner[0], inner[1]
             name = {"//": f"floor(({left}) / {right})", "%": f"(({left}) mod {right})"}.get(atom.kind, f"{atom.kind}({left}, {right})")
         parts.append(name if count == 1 else f"{count} * {name}")
     return " + ".join(parts) or "0"

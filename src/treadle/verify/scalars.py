@@ -7,7 +7,7 @@ arithmetic is taken not to overflow, that of fewer than 32 bits may.
 from collections.abc import Callable, Sequence, Set
 from typing import cast
 
-from treadle.dialects.tile import KernelOp, OpaqueOp
+from treadle.dialects.tile import KernelOp, LookupOp, OpaqueOp
 from treadle.ir.ancestry import operands_of
 from treadle.ir.core import AffineBinaryOpKind, Attribute, Block, BlockArgument, Operation, SSAValue
 from treadle.ir.dialects import builtin, scf
@@ -201,6 +201,17 @@ def _affine(op: Operation) -> Function | None:
     return apply
 
 
+def _lookup(table: Sequence[int]) -> Function:
+    """An entry of a table; a place outside gives no number."""
+
+    def entry(place: int) -> int:
+        if not 0 <= place < len(table):
+            raise ArithmeticError
+        return table[place]
+
+    return entry
+
+
 def known_result(op: Operation, values: Sequence[Scalar]) -> Scalar:
     """The result where some operands are not known but do not matter; else None."""
     match op.name:
@@ -228,12 +239,12 @@ def scalar_function(op: Operation) -> Function | None:
         return _select
     if op.name in _CASTS and bits:
         return _cast(op, bits)
-    return None
+    return _lookup(op.table) if isinstance(op, LookupOp) else None
 
 
 Linear = tuple[tuple[tuple[int, int], ...], int]
 """Atoms (by number) with their factors, sorted; the constant."""
-_FUNCTIONS = ("arith.", "math.", "affine.", "tile.extract", "tile.opaque")
+_FUNCTIONS = ("arith.", "math.", "affine.", "tile.extract", "tile.lookup", "tile.opaque")
 
 
 class LinearForms:

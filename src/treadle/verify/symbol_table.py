@@ -73,6 +73,8 @@ class SymbolTable:
                 return all(self.is_nonnegative(arg) for arg in atom.args)
             case "max":
                 return any(self.is_nonnegative(arg) for arg in atom.args)
+            case "table":
+                return min(atom.values) >= 0
 
     # --- formulas
 
@@ -104,6 +106,8 @@ class SymbolTable:
                     return None
                 inner = self.formula(atom.args[0])
                 return f"floor({inner}/{by})" if atom.kind == "//" else f"({inner} mod {by})"
+            case "table":
+                return None
 
     def is_within(self, value: Expr, limit: Expr, names: set[str]) -> bool:
         """Whether 0 <= value < limit in every execution."""

@@ -30,6 +30,7 @@ Its known faults, and what is done here about each:
 - two bytes at an odd address are those at the even one before: read as part of four bytes;
 - CDNA's 16-bit instructions of one and two operands take registers from 128 on for the upper halves of those 128 below, as on RDNA3, so
   that a result destroys another value: they are what they are called here;
+- s_getpc, from which constants in memory are found, does not know the program counter: told;
 - the mantissa of zero (v_frexp_mant_f32) is 1/2, so that zero divided by something is not zero. Tests divide no zeros.
 """
 
@@ -135,6 +136,7 @@ def load() -> Any:
     _let_lanes_read_before_they_write(module)
     _load_halves_at_odd_addresses(importlib.import_module("test.mockgpu.amd.pcode"))
     _leave_upper_halves_to_rdna(module)
+    _tell_where_instructions_are(module)
     return module
 
 
@@ -159,6 +161,17 @@ def _leave_upper_halves_to_rdna(module: Any) -> None:
     _rewrite(module, "_load_vsrc0", ("if bits['s0'] == 16:", f"if {short}['s0'] == 16:"))
     _rewrite(module, "_compile_vop12", *((f"= bits['{one}'] == 16 and", f"= {short}['{one}'] == 16 and") for one in ("d", "s0")))
     _rewrite(module, "_compile_vopc", ("    if bits['s0'] == 16:\n", f"    if {short}['s0'] == 16:\n"))
+
+
+def _tell_where_instructions_are(module: Any) -> None:
+    """Let s_getpc read the program counter."""
+    original = module._Ctx.compile_sop_pcode
+
+    def compiled(self: Any, op: Any, srcs: Any, *rest: Any) -> Any:
+        own = {"PC": self.rpc().cast(module.dtypes.int64)} if "GETPC" in op.name else {}
+        return original(self, op, srcs | own, *rest)
+
+    module._Ctx.compile_sop_pcode = compiled
 
 
 def _leave_caches_out(module: Any) -> None:

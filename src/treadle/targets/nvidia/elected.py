@@ -12,7 +12,7 @@ from treadle.targets.simt.context import KernelContext
 
 _OPERATIONS = frozenset({"tile.copy", "tile.copy_out", "sync.mbarrier_expect"})
 # They compute addresses and touch nothing.
-_QUIET = frozenset({"pipe.slot", "pipe.part", "sync.mbarrier_slot", "pipe.group_id", "pipe.cluster_rank", "tile.view"})
+_QUIET = frozenset({"pipe.slot", "pipe.part", "sync.mbarrier_slot", "pipe.group_id", "pipe.cluster_rank", "tile.view", "tile.lookup"})
 STORE_QUEUE = "bulk_store"
 
 

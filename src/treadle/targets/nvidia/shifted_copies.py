@@ -21,7 +21,7 @@ GRANULE = 16
 MOST_LOADED = 112
 """Words that a thread holds: 14 pieces, with their addresses nearly all registers of a producer. One piece more is waited for apart."""
 _WORDS = vector(4, I32)
-_QUIET = frozenset({"pipe.slot", "tile.view", "sync.commit"})
+_QUIET = frozenset({"pipe.slot", "tile.view", "tile.lookup", "sync.commit"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,8 @@ class KernelContext:
     its number. `shared` is the base of shared memory. `retired`: the tiles that the wait being emitted makes ready; `released`: the
     contractions that have read their registers then, which are `held` until there. `accumulate`: for a
     loop's accumulator that starts as zero, whether a trip adds to it (i1) or begins it. `lines`: of the line table, by emitted operation.
-    `index_type`: what an `index` is. `written`: the pointers that the kernel writes through.
+    `tables`: constant arrays by their numbers, and the bytes of each. `index_type`: what an `index` is. `written`: the pointers that the
+    kernel writes through.
     """
 
     thread: Value
@@ -111,6 +112,7 @@ class KernelContext:
         self.accumulate: dict[SSAValue, Value] = {}
         self.parameters = {}
         self.lines: dict[Operation, int] = {}
+        self.tables: dict[tuple[int, ...], tuple[Value, int]] = {}
         self._bound: dict[SSAValue, Bound] = {}
         self._origin: dict[str, tuple[Value, int]] = {}
 

@@ -56,6 +56,7 @@ class SimtHooks(ABC):
     features: str = ""
     calling_convention: str
     global_space: int = 1
+    constant_space: int = 4
     shared_space: int = 3
     native_floats: frozenset[str] = frozenset({"half", "float", "double"})
 

@@ -17,7 +17,7 @@ from treadle.targets.interface import EmittedKernel, IndexParam, Param, PointerP
 from treadle.targets.simt.arrivals import emit_await_turn, emit_count_in, emit_local_flag, emit_pass_turn
 from treadle.targets.simt.atomics import emit_atomic
 from treadle.targets.simt.casts import CASTS, emit_cast
-from treadle.targets.simt.constants import emit_constant
+from treadle.targets.simt.constants import emit_constant, emit_lookup
 from treadle.targets.simt.context import KernelContext
 from treadle.targets.simt.contract import emit_fma
 from treadle.targets.simt.control import emit_for, emit_if
@@ -240,6 +240,8 @@ class KernelEmitter:
             emit_reshape(ctx, op)
         elif isinstance(op, tile.ExtractOp):
             emit_extract(ctx, op)
+        elif isinstance(op, tile.LookupOp):
+            emit_lookup(ctx, op)
         elif isinstance(op, tile.OpaqueOp):
             ctx.bind(op.result, ctx.scalar(op.source))
         elif isinstance(op, tile.SliceOp):
@@ -346,6 +348,7 @@ _TILES = (
     "slice",
     "convert_layout",
     "extract",
+    "lookup",
     "opaque",
 )
 _MEMORY = ("view", "load", "gather", "atomic", "store", "local_load", "local_store", "copy", "copy_out")

@@ -7,7 +7,7 @@ from math import gcd
 
 from treadle.dialects.agents import role_of
 from treadle.dialects.pipe import GroupIdOp
-from treadle.dialects.tile import KernelOp, ProgramIdOp
+from treadle.dialects.tile import KernelOp, LookupOp, ProgramIdOp
 from treadle.ir.core import BlockArgument, SSAValue
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.plan import expr
@@ -95,6 +95,8 @@ class Ranges:
         if isinstance(op, GroupIdOp):
             role = role_of(op)
             return Range(0, role.groups - 1 if role is not None else 0)
+        if isinstance(op, LookupOp):
+            return Range(min(op.table), max(op.table), gcd(*op.table))
         if isinstance(op, arith.IndexCastOp):
             return self.of(op.input)
         if isinstance(op, arith.AddiOp | arith.SubiOp | arith.MuliOp | arith.MinSIOp | arith.MaxSIOp):

@@ -168,7 +168,7 @@ def _is_free(op: Operation) -> bool:
     """Whether an operation has no effect and costs nothing to do early."""
     if isinstance(op, tile.LoadOp | tile.StoreOp | tile.CopyOp | tile.CopyOutOp):
         return False
-    return op.name.startswith(("arith.", "pipe.slot", "tile.splat", "tile.view"))
+    return op.name.startswith(("arith.", "pipe.slot", "tile.lookup", "tile.splat", "tile.view"))
 
 
 @register_pass

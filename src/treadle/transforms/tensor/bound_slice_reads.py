@@ -21,6 +21,7 @@ from treadle.ir.dialects import affine, arith, builtin, func, tensor
 from treadle.ir.emitter import Index
 from treadle.ir.ordering import sort_by_definition
 from treadle.ir.passes import register_pass
+from treadle.ir.tables import table_of
 from treadle.ir.tensors import TensorEmitter, mixed
 from treadle.plan.expr import symbol
 from treadle.records import dataclass
@@ -64,7 +65,9 @@ def _element(op: Operation) -> tensor.ExtractOp | None:
     source = op.input.owner
     while isinstance(source, arith.ExtSIOp):
         source = source.input.owner
-    return source if isinstance(source, tensor.ExtractOp) and source.result.type in (builtin.i32, builtin.i64) else None
+    if not isinstance(source, tensor.ExtractOp) or source.result.type not in (builtin.i32, builtin.i64):
+        return None
+    return source if table_of(source) is None else None  # numbers of the text are known
 
 
 class _Numbers:

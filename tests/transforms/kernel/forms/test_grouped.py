@@ -13,9 +13,10 @@ from transforms.form_programs import kernel_of, lowered, problem_of
 
 import treadle
 from treadle.dialects import pipe, tile
+from treadle.driver import trace
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.machine import target_spec
-from treadle.options import CompileOptions, Persistence
+from treadle.options import CompileOptions, Form, Persistence
 from treadle.plan.tile_config import ContractionShape
 from treadle.sim.check import check
 from treadle.sim.element_types import storage_dtype
@@ -230,3 +231,71 @@ def test_machines_without_roles_take_tiles() -> None:
     module, said = lowered(grouped_text((13, 40), 32, 64), "gfx942", CompileOptions())
     assert "mfma" in said and "fed through" not in said
     assert kernel_of(module).grid_text()[0] != "1"
+
+
+MANY = (70, 0, 3, 131, 64, 1, 1, 0, 0, 33, 65, 2, 7, 129, 0, 5, 90, 64, 3, 1, 40, 17, 0, 66, 1)
+
+
+@pytest.mark.parametrize(
+    ("target", "dtype", "options"),
+    [
+        ("sm_90a", "f16", CompileOptions(form="roles")),
+        ("sm_90a", "f16", CompileOptions(form="exchanged", persistent="always")),
+        ("sm_90a", "f16", CompileOptions(form="tiles", persistent="always")),
+        ("sm_90a", "f16", CompileOptions(form="roles", tile=(64, 64, 64), num_stages=3, cluster=2, group_m=8)),
+        ("gfx942", "f16", CompileOptions()),
+        ("gfx942", "f32", CompileOptions(persistent="always")),
+        ("gfx1201", "f16", CompileOptions()),
+    ],
+)
+def test_groups_of_a_long_list_are_looked_up(target: str, dtype: str, options: CompileOptions) -> None:
+    n, k = 72, 40
+    module, said = lowered(grouped_text(MANY, n, k, dtype), target, options)
+    assert ".. 25 numbers)[p0]" in said
+    lookups = [op for op in kernel_of(module).walk() if isinstance(op, tile.LookupOp)]
+    assert lookups and all(len(op.table) in (20, 25, 32) for op in lookups)
+    x, w, want = operands(MANY, n, k)
+    report = run_program_scheduled(module, [x.astype(dtype_of(dtype)), w.astype(dtype_of(dtype))], "random", 1)
+    assert report.ok, str(report)
+    assert np.abs(report.outputs[0] - want).max() <= 2e-3 * np.abs(want).max()
+
+
+def test_columns_of_a_long_list_are_looked_up_too() -> None:
+    rows, columns = (64,) * 25, MANY
+    random, k = np.random.default_rng(5), 24
+    shapes = ((2, sum(rows), k), (2, k, sum(columns)), (2, sum(rows), sum(columns)))
+    x, w, y = (random.standard_normal(shape).astype(np.float16) for shape in shapes)
+    want = y.astype(np.float64)
+    for (low, high), (left, right) in zip(*(pairwise([0, *accumulate(sizes)]) for sizes in (rows, columns)), strict=True):
+        want[:, low:high, left:right] = x[:, low:high].astype(np.float64) @ w[:, :, left:right].astype(np.float64)
+    module, _ = lowered(diagonal_text(rows, columns, k, 2), "sm_90a", CompileOptions())
+    report = run_program_scheduled(module, [x, w, y], "random", 1)
+    assert report.ok, str(report)
+    assert np.abs(report.outputs[0] - want).max() <= 2e-3 * np.abs(want).max()
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "gfx942"])
+def test_long_lists_compile(target: str) -> None:
+    """Every lookup in the same numbers has one array."""
+    text = trace(grouped_text(tuple(37 * at % 101 for at in range(130)), 520, 64), target=target, until="llvm").stages["llvm"]
+    arrays = re.findall(r"@table\d+ = internal unnamed_addr addrspace\(4\) constant (.*)", text)
+    assert 3 <= len(arrays) == len(set(arrays)) <= 5
+    program = treadle.compile(grouped_text(tuple(37 * at % 101 for at in range(130)), 520, 64), target=target)
+    assert not [remark for remark in program.remarks if "is rejected" in remark.text]
+
+
+@pytest.mark.parametrize(("rows", "form"), [((65, 1) * 9, "exchanged"), ((70, 0, 300) * 9, "auto")])
+def test_groups_of_rows_and_columns_of_long_lists_are_proven(rows: tuple[int, ...], form: Form) -> None:
+    """Whether a tile has columns is looked up where its group is: in proofs for any number of a workgroup, which none of the grid has."""
+    columns = tuple(37 * at % 90 for at in range(len(rows)))
+    random, k = np.random.default_rng(6), 72
+    x, w = (random.standard_normal(shape).astype(np.float16) for shape in ((1, sum(rows), k), (1, k, sum(columns))))
+    y = random.standard_normal((1, sum(rows), sum(columns))).astype(np.float16)
+    want = y.astype(np.float64)
+    for (low, high), (left, right) in zip(*(pairwise([0, *accumulate(sizes)]) for sizes in (rows, columns)), strict=True):
+        want[:, low:high, left:right] = x[:, low:high].astype(np.float64) @ w[:, :, left:right].astype(np.float64)
+    module, _ = lowered(diagonal_text(rows, columns, k), "sm_90a", CompileOptions(persistent="never", form=form))
+    assert any(len(op.table) < 32 for op in module.walk() if isinstance(op, tile.LookupOp))
+    report = run_program_scheduled(module, [x, w, y], "random", 1)
+    assert report.ok, str(report)
+    assert np.abs(report.outputs[0] - want).max() <= 2e-3 * np.abs(want).max()

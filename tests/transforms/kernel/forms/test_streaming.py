@@ -8,6 +8,7 @@ from transforms.form_programs import assert_right, lowered, problem_of, workload
 
 from treadle.bench.families import epilogue, gated
 from treadle.dialects import tile
+from treadle.driver import trace
 from treadle.ir.text import parse_module
 from treadle.options import CompileOptions, ContractionOverrides
 from treadle.sim.check import check
@@ -147,6 +148,43 @@ def test_sides_that_only_the_runtime_knows_keep_ordinary_tiles() -> None:
 def test_refusals(m: int, n: int, k: int, asked: dict[str, Any], why: str | None) -> None:
     said = streaming.refusal(problem_of(workload(m, n, k).text, overrides=ContractionOverrides(**asked)))
     assert said is None if why is None else said is not None and why in said
+
+
+@pytest.mark.parametrize(
+    ("target", "m", "dtype", "kn", "registers"),
+    [
+        ("gfx942", 12, "f8E4M3FN", False, None),
+        ("gfx942", 13, "f8E4M3FN", False, (208, 56, 250)),
+        ("gfx942", 33, "f8E4M3FN", False, (528, 136, 250)),
+        ("gfx942", 15, "f8E4M3FN", True, None),
+        ("gfx942", 33, "f8E4M3FN", True, (528, 12, 250)),
+        ("gfx950", 20, "bf16", False, None),
+        ("gfx950", 21, "bf16", False, (168, 88, 250)),
+        ("gfx1201", 61, "f32", False, None),
+        ("gfx1201", 63, "f32", False, (252, 4, 253)),
+        ("sm_90a", 12, "f8E4M3FN", False, None),
+        ("sm_90a", 13, "f8E4M3FN", False, (208, 56, 255)),
+        ("sm_90a", 20, "bf16", False, None),
+    ],
+)
+def test_rows_that_registers_do_not_hold_are_refused(
+    target: str, m: int, dtype: str, kn: bool, registers: tuple[int, int, int] | None
+) -> None:
+    """Also where the form is asked for: others compute the product, and the reason is said."""
+    found = streaming.refusal(problem_of(workload(m, 4096, 576, dtype, kn=kn).text, target, ContractionOverrides(form="streaming")))
+    if registers is None:
+        assert found is None
+        return
+    sums, operands, most = registers
+    assert found == f"{m} rows take {sums} registers of accumulators and {operands} of operands, the vector units have {most}"
+
+
+def test_a_refused_form_leaves_the_product_to_others() -> None:
+    text = workload(33, 4096, 576, "f8E4M3FN").text
+    remarks = trace(text, target="gfx942", options=CompileOptions(form="streaming"), until="tile").remarks
+    said = {remark.kind: remark.text for remark in remarks if remark.pass_name == "set-kernel-form"}
+    assert "streamed" not in said["decision"]
+    assert "streaming: 33 rows take 528 registers of accumulators" in said["refusal"]
 
 
 @pytest.mark.parametrize("target", ["sm_90a", "gfx942", "gfx1201"])

@@ -6,6 +6,7 @@ from typing import ClassVar
 from treadle.analysis.axis_traffic import axis_shapes
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.kernel_problem import KernelProblem
+from treadle.plan.expr_tables import shortened
 from treadle.plan.form_times import moving_seconds
 from treadle.plan.pointwise_tiles import halved, pointwise_tile
 from treadle.records import dataclass, replace
@@ -69,7 +70,7 @@ def halvings(problem: KernelProblem, best: Config) -> Sequence[Choice]:
 
 def _halvings(problem: KernelProblem, best: Config) -> Iterator[Choice]:
     nest, seconds = problem.nest, moving_seconds(problem.memory_bytes, problem.spec)
-    extents = "x".join(str(axis.size) for axis in nest.axes) or "scalar"
+    extents = "x".join(shortened(axis.size) for axis in nest.axes) or "scalar"
     found: set[tuple[int, ...]] = set()
     while (tile := halved(best.tile, len(found))) not in found:
         text = f"{nest.kind} over {extents}: tile {'x'.join(map(str, tile)) or '1'}, {best.warps} warps"

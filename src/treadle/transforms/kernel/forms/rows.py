@@ -6,6 +6,7 @@ from typing import ClassVar
 from treadle.analysis.axis_traffic import axis_shapes
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.kernel_problem import KernelProblem
+from treadle.plan.expr_tables import shortened
 from treadle.plan.form_times import moving_seconds
 from treadle.plan.row_tiles import resident_walks, row_tiles, tiles_in_flight
 from treadle.records import dataclass
@@ -37,7 +38,7 @@ def decide(problem: KernelProblem) -> Sequence[Choice]:
     nest = problem.nest
     shapes = axis_shapes(nest)
     narrowest = min((element_bytes(a.element) for a in nest.accesses), default=4)
-    extents, found, config = "x".join(str(axis.size) for axis in nest.axes), list[Choice](), Config()
+    extents, found, config = "x".join(shortened(axis.size) for axis in nest.axes), list[Choice](), Config()
     widest = max((element_bytes(a.element) for a in nest.accesses), default=4)
     line = line_of_rows(problem)
     read = read_bytes(problem)

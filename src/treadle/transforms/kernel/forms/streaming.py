@@ -6,7 +6,7 @@ from typing import ClassVar
 from treadle.analysis.kernel_problem import KernelProblem
 from treadle.analysis.small_side import SmallSide
 from treadle.plan.form_times import seconds
-from treadle.plan.small_m import StreamTile, stream_clocks, stream_refusal, stream_resident, stream_tile
+from treadle.plan.small_m import StreamTile, held_refusal, stream_clocks, stream_refusal, stream_resident, stream_tile
 from treadle.records import dataclass
 from treadle.transforms.kernel.forms.contraction import contraction_of, merging_seconds
 from treadle.transforms.kernel.forms.form import Choice, FormConfig, Grid, tile_extents
@@ -49,7 +49,8 @@ def refusal(problem: KernelProblem) -> str | None:
     if isinstance(side, str):
         return side
     if problem.overrides.form == NAME:
-        return None
+        tile = _tile(problem, side)
+        return None if tile is None else held_refusal(tile, side.shape, problem.spec)
     return side.refusal(problem.overrides) or stream_refusal(side.shape)
 
 

@@ -139,7 +139,7 @@ def is_index_math(op: Operation) -> bool:
 
 def is_fixed(op: Operation) -> bool:
     """Whether an operation may stay in front of the roles: scalars and views (a register tile belongs to one group)."""
-    return isinstance(op, tile.ViewOp) or (op.name.startswith("arith.") and not any(is_tile(r) for r in op.results))
+    return isinstance(op, tile.ViewOp | tile.LookupOp) or (op.name.startswith("arith.") and not any(is_tile(r) for r in op.results))
 
 
 def depends_on_group(copy: tile.CopyOp) -> bool:

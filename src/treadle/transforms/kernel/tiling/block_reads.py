@@ -7,7 +7,7 @@ from treadle.dialects import dispatch, tile
 from treadle.ir.core import SSAValue
 from treadle.ir.dialects import arith, builtin
 from treadle.plan.expr import as_expr
-from treadle.transforms.kernel.tiling.index_math import IndexBuilder, Listed
+from treadle.transforms.kernel.tiling.index_math import MOST_CHOSEN, IndexBuilder, Listed
 
 
 def read_number(read: dispatch.Read, index: IndexBuilder, view: SSAValue) -> SSAValue:
@@ -50,18 +50,29 @@ def place_in_runs(
 
 
 def _place_in_list(index: IndexBuilder, runs: ListedRuns, number: SSAValue, step: int) -> tuple[SSAValue, SSAValue]:
-    """The same of groups whose sizes are known. What else depends on the group is chosen as its number is, bit by bit."""
+    """The same of groups whose sizes are known. What else depends on the group is chosen as its number is, by the bits of its place among
+    the groups that have tiles, or looked up there.
+    """
     groups, firsts = zip(*runs.firsts(step), strict=True)
-    beyond, bits = runs.numbers(step).as_int() or 0, list[SSAValue]()
-    places = 1 << (len(groups) - 1).bit_length()
+    places, bits = 1 << (len(groups) - 1).bit_length(), list[SSAValue]()
+    begins = [*firsts, *([runs.numbers(step).as_int() or 0] * (places - len(groups)))]
+    # Many groups are looked up by their place, which the bits make up.
+    place = index.constant(0) if len(groups) > MOST_CHOSEN else None
     half = places >> 1
     while half:
-        middles = range(half, places, 2 * half)
-        begins = index.chosen([firsts[at] if at < len(groups) else beyond for at in middles], bits)
-        bits.append(index.insert(arith.CmpiOp(begins, number, "sle")))
+        middles = [begins[at] for at in range(half, places, 2 * half)]
+        if place is None or len(middles) <= MOST_CHOSEN // 2:
+            middle = index.chosen(middles, bits)
+        else:
+            middle = index.looked_up(begins, index.add(place, half))
+        bits.append(index.insert(arith.CmpiOp(middle, number, "sle")))
+        if place is not None:
+            place = index.add(place, index.insert(arith.SelectOp(bits[-1], index.constant(half), index.constant(0))))
         half //= 2
-    index.listed[runs.block] = Listed(groups, tuple(bits))
-    return index.chosen(groups, bits), index.subtract(number, index.chosen(firsts, bits))
+    if place is not None and len(groups) < places:
+        place = index.minimum(place, len(groups) - 1)  # no tile is behind the last group's, which proofs do not know of any number
+    known = index.listed[runs.block] = Listed(groups, tuple(bits), place)
+    return index.of_listed(groups, known), index.subtract(number, index.of_listed(firsts if place is None else begins, known))
 
 
 def settle_reads(kernel: dispatch.KernelOp, index: IndexBuilder, view_of: Callable[[int], SSAValue]) -> None:

@@ -1,20 +1,30 @@
 """Index arithmetic in IR: constants, size expressions, tile counts and the workgroup's place in the grid."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import field
+from typing import Final, cast
 
-from treadle.ir.core import Block, Builder, InsertPoint, SSAValue
+from treadle.dialects import tile
+from treadle.ir.core import Block, Builder, InsertPoint, Operation, SSAValue
 from treadle.ir.dialects import arith, builtin
 from treadle.ir.emitter import Emitter
 from treadle.plan.expr import Expr, compile_tuple
 from treadle.records import dataclass
 
+MOST_CHOSEN: Final = 16
+"""Of so many values at most one is chosen by selections, one less than there are values; of more it is looked up in a table."""
+
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A symbol that has one of a few values, the one whose place in the list has these bits, the highest first."""
+    """A symbol that has one of several values: the one whose place in the list has these `bits`, the highest first. `place`: that number,
+    where tables are looked up at it; they are right behind it, ahead of the loops in which they are first asked for.
+    """
 
     values: tuple[int, ...]
     bits: tuple[SSAValue, ...]
+    place: SSAValue | None = None
+    found: dict[tuple[int, ...], SSAValue] = field(default_factory=dict[tuple[int, ...], SSAValue])
 
 
 class IndexBuilder(Emitter):
@@ -33,10 +43,34 @@ class IndexBuilder(Emitter):
         """A size expression over the symbols; of one that is listed alone, what it is for each value, where it takes fewer operations."""
         name = next(iter(expr.symbols()), "")
         known = self.listed.get(name)
-        if known is None or len(expr.symbols()) > 1 or len(known.values) > _operations(expr):
+        if known is None or len(expr.symbols()) > 1 or min(len(known.values), MOST_CHOSEN) > _operations(expr):
             return super().expression(expr)
         value_of = compile_tuple([expr], [name])
-        return self.chosen([value_of(value)[0] for value in known.values], known.bits)
+        return self.of_listed([value_of(value)[0] for value in known.values], known)
+
+    def of_listed(self, values: Sequence[int], known: Listed) -> SSAValue:
+        """The number that stands in `values` where the symbol's value stands in its list."""
+        if known.place is None:
+            return self.chosen(values, known.bits)
+        first, step = values[0], values[1] - values[0]
+        if all(value == first + step * at for at, value in enumerate(values)):
+            return self.add(self.multiply(known.place, step), first)
+        key = tuple(values)
+        if key not in known.found:
+            at = self.builder.insertion_point
+            self.builder.insertion_point = InsertPoint.after(cast("Operation", known.place.owner))
+            known.found[key] = self.looked_up(values, known.place)
+            self.builder.insertion_point = at
+        return known.found[key]
+
+    def entry(self, values: Sequence[int], index: SSAValue) -> SSAValue:
+        """The number of a table at an index, which proofs ask for of any number of a workgroup: the last one behind the table."""
+        return self.looked_up(values, self.minimum(index, len(values) - 1))
+
+    def looked_up(self, values: Sequence[int], index: SSAValue) -> SSAValue:
+        """The same at an index that is never outside."""
+        place = self.static(index)
+        return self.insert(tile.LookupOp(values, index)) if place is None else self.constant(values[place])
 
     def chosen(self, values: Sequence[int], bits: Sequence[SSAValue]) -> SSAValue:
         """The number whose place among `values` has these bits, the highest first, which is none behind the last."""
@@ -55,6 +89,8 @@ class IndexBuilder(Emitter):
 
 def _operations(expr: Expr) -> int:
     """How many operations compute an expression, without folding."""
+    if any(atom.kind == "table" for factors, _ in expr.terms for atom in factors):
+        return MOST_CHOSEN
     within = [len(atom.args) - 1 + sum(map(_operations, atom.args)) for factors, _ in expr.terms for atom in factors if atom.args]
     products = [max(0, len(factors) - (coefficient == 1)) for factors, coefficient in expr.terms]
     return sum(products) + max(0, len(expr.terms) - 1) + sum(within)
