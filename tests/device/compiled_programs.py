@@ -18,6 +18,7 @@ from treadle.sim.check import check
 from treadle.tools.inputs import make_inputs
 
 PLAIN = CompileOptions(tuned=False)
+AS_IS = replace(PLAIN, form="tiles", split_reduction="off", row_padding="off", turned_operands="off")
 ROLES = replace(PLAIN, tile=(64, 128, 64), warps=(4, 1), consumer_warpgroups=2, num_stages=3)
 TURNS = replace(PLAIN, tile=(64, 128, 64), warps=(4, 1), consumer_warpgroups=1, num_stages=4, ping_pong=2, steps_in_flight=1)
 
@@ -145,6 +146,16 @@ CASES: dict[str, Case] = {
         (r"(tile\.store .*strided<\[224, 1\]>>(.*\n)*?.*){2}", _instruction("fma"), "cp_async"),
     ),
     "f32": Case(_matmul(65, 77, 123, "f32"), PLAIN, (_instruction("fma"),), ("wgmma",)),
+    "f32-repeated-rows": Case(
+        _matmul(123, 203, 515, "f32"),
+        replace(AS_IS, tile=(128, 256, 16), warps=(2, 4)),
+        (r"repeats array<i64: 0>", r"repeats array<i64: 1>"),
+    ),
+    "f32-repeated-rows-kn": Case(
+        _matmul(83, 200, 387, "f32", transposed=False),
+        replace(AS_IS, tile=(96, 96, 16), warps=(2, 2)),
+        (r"repeats array<i64: 0>",),
+    ),
     "f16": Case(_matmul(128, 264, 1040, "f16"), PLAIN, (ROLE, _instruction("wgmma_m64k16_f32_f16_f16"))),
     "streaming": Case(_matmul(3, 1000, 1032, "f16"), PLAIN, ("#tile.form<streaming", r"tile\.reduce"), (r"tile\.contract",)),
     "swapped": Case(

@@ -43,6 +43,8 @@ class CopyOp(IRDLOperation, HasEffects):
     `relative`: of those whose ranks combined with the executing one's by exclusive or are these.
     `vector`: of copies by all threads, how many elements along the view's unit stride a thread may move at once (aligned, and never
     across the end of the array).
+    `repeats`: of copies by all threads, dimensions of the tile along which places behind the view's end are filled with what its last
+    place has, not with zero: nothing is compared for them. The tile begins inside the view.
     """
 
     name = "tile.copy"
@@ -55,10 +57,11 @@ class CopyOp(IRDLOperation, HasEffects):
     multicast = opt_prop_def(Attribute)
     relative = opt_prop_def(builtin.UnitAttr)
     vector = opt_prop_def(builtin.IntegerAttr)
+    repeats = opt_prop_def(Attribute)
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     assembly_format = (
         "$view `[` $offsets `]` `dims` $dims `,` $destination (`signals` $barrier^ `:` type($barrier))? `path` $path "
-        "(`vector` $vector^)? (`multicast` $multicast^)? (`relative` $relative^)? attr-dict `:` type($view) `,` type($destination)"
+        "(`vector` $vector^)? (`repeats` $repeats^)? (`multicast` $multicast^)? (`relative` $relative^)? attr-dict `:` type($view) `,` type($destination)"
     )
 
     def __init__(
@@ -73,6 +76,7 @@ class CopyOp(IRDLOperation, HasEffects):
         multicast: Sequence[int] | None = None,
         relative: bool = False,
         vector: int = 0,
+        repeats: Sequence[int] = (),
     ) -> None:
         ranks = None if multicast is None else i64_array(multicast)
         width = builtin.IntegerAttr(vector, builtin.i64) if vector else None
@@ -84,8 +88,14 @@ class CopyOp(IRDLOperation, HasEffects):
                 "multicast": ranks,
                 "relative": builtin.UnitAttr() if relative else None,
                 "vector": width,
+                "repeats": i64_array(repeats) if repeats else None,
             },
         )
+
+    @property
+    def repeated(self) -> tuple[int, ...]:
+        """Dimensions of the tile along which the last place of the view is repeated behind its end."""
+        return () if self.repeats is None else ints(self.repeats)
 
     @property
     def is_bulk(self) -> bool:
@@ -107,6 +117,8 @@ class CopyOp(IRDLOperation, HasEffects):
             raise VerifyException(f"tile.copy by '{self.path.data}' completes in a queue, it signals no barrier")
         if self.multicast is not None and not self.is_bulk:
             raise VerifyException(f"tile.copy by '{self.path.data}' fills the executing workgroup alone")
+        if self.repeated and (self.is_bulk or not set(self.repeated) <= set(range(len(ints(self.dims))))):
+            raise VerifyException("tile.copy repeats places along dimensions of a tile that all threads copy")
         if memref_type(self.view).element_type != memref_type(self.destination).element_type:
             raise VerifyException("tile.copy: element types of view and buffer differ")
         if (spec := machine_of(self)) is not None:

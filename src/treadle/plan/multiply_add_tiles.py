@@ -113,12 +113,13 @@ def _sides(tile: ContractionTile, spec: TargetSpec) -> tuple[int, int]:
     return tile.m // (tile.warps_m * along_m), tile.n // (tile.warps_n * along_n)
 
 
-def _sides_beyond(tile: ContractionTile, problem: MultiplyAdds) -> int:
-    """Along how many of m and n tiles stick out of the result, or of a group."""
-    sides = ((problem.shape.m, tile.m), (problem.shape.n, tile.n))
-    if problem.in_groups:
-        return len(sides)
-    return sum(size is None or (bool(size % extent) and not _may_overlap(size, extent, problem)) for size, extent in sides)
+def _sides_beyond(tile: ContractionTile, problem: MultiplyAdds) -> tuple[bool, bool]:
+    """Whether tiles stick out of the result, or of a group, along m, and along n."""
+    m, n = (
+        problem.in_groups or size is None or (bool(size % extent) and not _may_overlap(size, extent, problem))
+        for size, extent in ((problem.shape.m, tile.m), (problem.shape.n, tile.n))
+    )
+    return m, n
 
 
 def _may_overlap(size: int, extent: int, problem: MultiplyAdds) -> bool:
@@ -139,7 +140,7 @@ def registers(tile: ContractionTile, problem: MultiplyAdds) -> int:
     unknown = problem.shape.n is None or problem.shape.k is None or problem.shape.m is None
     held = rows * columns * problem.shape.root_count + 2 * (rows + columns)
     wide = problem.spec.wide_integer_registers * (problem.types.accumulator == "i64")
-    bounds = RAGGED * _sides_beyond(tile, problem) + RAGGED_STEP * (problem.parts or not is_whole(tile, problem.shape))
+    bounds = RAGGED * sum(_sides_beyond(tile, problem)) + RAGGED_STEP * (problem.parts or not is_whole(tile, problem.shape))
     bounds += OVERLAPPING * overlaps_ends(tile, problem)
     loop = problem.words * held + BESIDE + bounds + UNKNOWN * unknown + MATRIX * (problem.beside + problem.merges) + wide
     return max(loop, _merging_registers(tile, problem) if problem.merges else 0)
@@ -164,13 +165,23 @@ def resident(tile: ContractionTile, problem: MultiplyAdds) -> int:
 
 
 def spreads(tile: ContractionTile, problem: MultiplyAdds) -> bool:
-    """Whether copies are issued between the multiply-adds: not where tiles stick out of the result, for those compare places and sizes for
-    each copy, which spilled.
+    """Whether copies are issued between the multiply-adds: where tiles stick out of the result as far as copies need not compare places for
+    that, which spilled. Few warps share a unit with other workgroups, whose arithmetic their copies run under.
     """
     rows, columns = _sides(tile, problem.spec)
-    if _sides_beyond(tile, problem) or rows * columns * problem.shape.root_count < SPREAD_ACCUMULATORS:
+    beyond = _sides_beyond(tile, problem)
+    if any(beyond) and (not _repeats_ends(beyond, problem) or min(tile.warps_m, tile.warps_n) < 2):
+        return False
+    if rows * columns * problem.shape.root_count < SPREAD_ACCUMULATORS:
         return False
     return problem.shape.extents[2] >= SPREAD_STEPS * tile.k
+
+
+def _repeats_ends(beyond: tuple[bool, bool], problem: MultiplyAdds) -> bool:
+    """Whether copies may fill rows behind the ends with the last one: of a known number, each of them apart from the others."""
+    sizes = (problem.shape.m, problem.shape.n)
+    each = zip(beyond, sizes, problem.along_k, strict=True)
+    return not problem.in_groups and all(size is not None and is_along for is_beyond, size, is_along in each if is_beyond)
 
 
 def _warp_clocks(tile: ContractionTile, problem: MultiplyAdds) -> float:

@@ -131,12 +131,18 @@ class FoldedView(View):
 
 
 class Window:
-    """Which part of a view a tile covers: tile dimension j lies along view dimension `dims[j]`, the others are taken at their offset."""
+    """Which part of a view a tile covers: tile dimension j lies along view dimension `dims[j]`, the others are taken at their offset.
 
-    __slots__ = ("_axes", "_extents", "_order", "_unorder", "edges", "shape", "vector")
+    `repeats`: tile dimensions along which the last place inside the view is read for all places behind its end.
+    """
 
-    def __init__(self, dims: Sequence[int], shape: Sequence[int], rank: int, vector: int, *, edges: bool = False) -> None:
+    __slots__ = ("_axes", "_extents", "_order", "_repeats", "_unorder", "edges", "shape", "vector")
+
+    def __init__(
+        self, dims: Sequence[int], shape: Sequence[int], rank: int, vector: int, *, edges: bool = False, repeats: Sequence[int] = ()
+    ) -> None:
         self.shape = tuple(shape)
+        self._repeats = [(axis, dims[axis]) for axis in repeats]
         self.vector = vector
         self.edges = edges
         self._extents = dict(zip(dims, shape, strict=True))
@@ -185,6 +191,10 @@ class Window:
                 view.check_vector(offsets, self._extents, self.vector, edges=self.edges)
             part, place = found
             out.transpose(self._unorder)[place] = part
+        for axis, dim in self._repeats:
+            if not 0 <= offsets[dim] < view.sizes[dim]:
+                raise SimulationFault(f"a tile that repeats the last place of a view of {view.sizes[dim]} begins at {offsets[dim]}")
+            out = out.take(np.minimum(np.arange(self.shape[axis]), view.sizes[dim] - 1 - offsets[dim]), axis=axis)
         return out
 
     def _folded(self, view: FoldedView, offsets: Sequence[int], other: Any) -> Array:

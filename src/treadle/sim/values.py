@@ -156,7 +156,7 @@ def _store(op: tile.StoreOp) -> Function:
 
 
 def _copy(op: tile.CopyOp) -> Function:
-    window = Window(tile.ints(op.dims), tile.memref_type(op.destination).get_shape(), len(op.offsets), 1)
+    window = Window(tile.ints(op.dims), tile.memref_type(op.destination).get_shape(), len(op.offsets), 1, repeats=op.repeated)
     rank = len(op.offsets)
 
     def run(view: View, *rest: Any) -> None:

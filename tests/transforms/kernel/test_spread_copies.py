@@ -10,8 +10,8 @@ from sim.schedule.faults import kernel_of
 from treadle import pipelines
 from treadle.dialects import pipe, sync, tile
 from treadle.driver import trace
-from treadle.ir.core import Operation
-from treadle.ir.dialects import scf
+from treadle.ir.core import Block, Operation, Region
+from treadle.ir.dialects import arith, scf
 from treadle.ir.passes import run_passes
 from treadle.ir.text import parse_module
 from treadle.machine import target_spec
@@ -21,6 +21,7 @@ from treadle.remarks import collect_remarks
 from treadle.sim.schedule import simulate
 from treadle.transforms.kernel.forms import tiles
 from treadle.transforms.kernel.forms.registry import config_of
+from treadle.transforms.kernel.kernel_ir import insert_after
 from treadle.transforms.kernel.spread_copies import SpreadCopiesPass, spread
 
 LISTED = ("tile.copy", "tile.contract", "sync.commit", "sync.wait", "sync.barrier", "scf.if")
@@ -96,8 +97,56 @@ def test_same_results_whenever_copies_land(seed: int) -> None:
         assert "scf.if" not in order(loop_of(kernel))
 
 
+def ragged(m: int, n: int, k: int, layout: Layout, tile_of: tuple[int, int, int]) -> ContractionCase:
+    off = {"split_reduction": "off", "row_padding": "off", "turned_operands": "off"}
+    return ContractionCase(m, n, k, "f32", layout, "f32", options={"tile": tile_of, "warps": (2, 2), **off})
+
+
+@pytest.mark.parametrize(("n", "repeated"), [(96, [(0,), ()]), (95, [(0,), (1,)])])
+def test_rows_behind_the_end_repeat_the_last(n: int, repeated: list[tuple[int, ...]]) -> None:
+    loop = loop_of(kernel_of(schedule(ragged(83, n, 16 * SPREAD_STEPS, "nt", (96, 96, 16)))))
+    assert "scf.if" not in order(loop)
+    assert [op.repeated for op in loop.body.block.ops if isinstance(op, tile.CopyOp)] == repeated
+
+
+def test_what_lies_together_is_compared() -> None:
+    """Columns of B behind the end are neighbours of its last: such tiles keep the condition, and so do tiles of few warps."""
+    for case in (ragged(96, 83, 16 * SPREAD_STEPS, "nn", (96, 96, 16)), ragged(83, 96, 16 * SPREAD_STEPS, "tn", (96, 96, 16))):
+        loop = loop_of(kernel_of(schedule(case)))
+        assert "scf.if" in order(loop) and not any(isinstance(op, tile.CopyOp) and op.repeats for op in loop.walk())
+
+
+def test_rows_that_meet_are_compared() -> None:
+    """A reduction of the results would see rows behind the end: nothing is repeated then."""
+    kernel = unspread(ragged(83, 96, 16 * SPREAD_STEPS, "nt", (96, 96, 16)))
+    loop = loop_of(kernel)
+    kind = tile.tile_type(loop.results[0])
+    body = Block(arg_types=[kind.element_type] * 2)
+    total = arith.AddfOp(*body.args)
+    body.add_ops([total, tile.YieldOp([total.result])])
+    insert_after(loop, tile.ReduceOp([loop.results[0]], 0, Region(body)))
+    assert spread(loop, "cp_async") == 2
+    assert not any(isinstance(op, tile.CopyOp) and op.repeats for op in loop.walk())
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_result_sees_repeated_rows(seed: int) -> None:
+    rng = random.Random(seed)
+    tile_of = rng.choice(((128, 64, 16), (96, 96, 16), (64, 160, 16)))
+    m, n = (rng.choice((1, extent - 1, extent, 2 * extent + 1, rng.randint(1, extent))) for extent in tile_of[:2])
+    case = ragged(m, n, 16 * SPREAD_STEPS + rng.choice((0, 1, 7, rng.randint(16, 200))), rng.choice(("nt", "nt", "nn", "tt")), tile_of)
+    values = np.random.default_rng(seed)
+    a, b = (values.integers(-8, 9, spec.shape).astype("f4") for spec in case.inputs)
+    left, right = (a if case.layout[0] == "n" else a.T), (b if case.layout[1] == "n" else b.T)
+    kernel = kernel_of(schedule(case))
+    for mode in ("late", "random"):
+        report = simulate(kernel, [a, b, np.zeros((m, n), "f4")], mode=mode, seed=seed)
+        assert report.ok, str(report)
+        assert np.array_equal(report.outputs[0], left @ right)
+
+
 def test_leaves_alone() -> None:
-    """Loops of few steps, tiles that stick out, conditions of more than copies, and loops with too few multiply-adds."""
+    """Loops of few steps, tiles of few warps that stick out, conditions of more than copies, and loops with too few multiply-adds."""
     short = loop_of(kernel_of(schedule(case_of("nt", (SPREAD_STEPS - 1) * 16))))
     assert "scf.if" in order(short)
     ragged = ContractionCase(

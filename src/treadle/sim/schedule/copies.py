@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from treadle.dialects import tile
 from treadle.sim.element_types import Array, storage_dtype
+from treadle.sim.memory import Window
 from treadle.sim.schedule.accesses import Access
 from treadle.sim.schedule.agents import Agent, Workgroup
 from treadle.sim.schedule.barriers import Mbarrier
@@ -21,7 +22,7 @@ def copy_step(op: tile.CopyOp, slots: Slots) -> Step:
 def _source(op: tile.CopyOp, slots: Slots) -> Callable[[Agent, Array | None], tuple[GlobalView, Callable[[], Array], Callable[[], Array]]]:
     """The view, what reads the tile, and what gives the places read."""
     view_at, offsets_at = slots.of(op.view), slots.each(op.offsets)
-    window = window_of(tile.ints(op.dims), tuple(tile.memref_type(op.destination).get_shape()), op.offsets)
+    window = Window(tile.ints(op.dims), tile.memref_type(op.destination).get_shape(), len(op.offsets), 1, repeats=op.repeated)
 
     def get(agent: Agent, mask: Array | None) -> tuple[GlobalView, Callable[[], Array], Callable[[], Array]]:
         view: GlobalView = agent.frame[view_at]

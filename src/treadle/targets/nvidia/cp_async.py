@@ -72,7 +72,7 @@ def distribution(shared: SharedLayout, inner: int, size: int, width: int, warps:
 def _bytes(ctx: KernelContext, access: Access, unit: int, coordinates: tuple[int, ...], size: int, width: int) -> Value:
     """How many bytes of a piece lie within the view along its contiguous dimension; nothing or less where it lies behind the end."""
     b = ctx.b
-    if unit not in access.coordinates:
+    if unit not in access.coordinates or width == size:
         return i32(width)
     at = access.coordinate(unit, coordinates[access.dims.index(unit)])
     left = b.mul(b.sub(access.view.sizes[unit], at), ctx.index_constant(size))
@@ -185,6 +185,7 @@ def _pieces(
     plan = address_plan(tile, layout, size, width)
     places = SharedAddresses(ctx, buffer, plan)
     access = global_accesses(ctx, op, view, list(op.offsets), dims, tile, vector)
+    access.repeated = frozenset(dims[axis] for axis in op.repeated)
     if access.plan.vector != vector:
         raise InternalError(f"tile.copy 'cp_async': pieces of {width} bytes are not contiguous in the view")
     sources = {group.registers: group for group in access.plan.groups}

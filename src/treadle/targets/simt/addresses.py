@@ -34,6 +34,7 @@ class Access:
     parts: tuple[Value, ...]
     block: Block | None  # where it stands
     edge: int = -1  # the checked dimension across whose ends groups may lie
+    repeated: frozenset[int] = frozenset()  # those behind whose ends the last place is taken
 
     def coordinate(self, dim: int, constant: int) -> Value:
         """The index along a checked dimension of the access whose constant is `constant`."""
@@ -46,7 +47,7 @@ class Access:
         """i1: the group lies within the view."""
         b, condition = self.ctx.b, self.always
         for axis, dim in enumerate(self.dims):
-            if dim in self.coordinates:
+            if dim in self.coordinates and dim not in self.repeated:
                 # Of a group across an end any element may be the one inside.
                 reach = self.ctx.index_constant(self.plan.vector - 1 if dim == self.edge else 0)
                 at = b.add(self.coordinate(dim, group.coordinates[axis]), reach)
@@ -68,7 +69,10 @@ class Access:
         distance = i64(0)
         for axis, dim in enumerate(self.dims):
             constant = group.coordinates[axis]
-            if not self.plan.is_disjoint:
+            if dim in self.repeated and dim in self.coordinates:
+                at, last = self.coordinate(dim, constant), b.sub(self.view.sizes[dim], self.ctx.index_constant(1))
+                moved = b.resize(b.sub(b.select(b.icmp("slt", at, last), at, last), self.coordinate(dim, 0)), I64)
+            elif not self.plan.is_disjoint:
                 part = self.parts[axis]
                 moved = b.sext(b.sub(b.xor(part, i32(constant)), part), I64)
             else:

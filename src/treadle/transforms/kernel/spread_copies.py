@@ -15,7 +15,9 @@ from collections.abc import Iterator, Sequence
 
 from treadle.analysis.divisibility import constant_value
 from treadle.analysis.element_bytes import element_bytes
+from treadle.analysis.scalar_dependence import depends_on
 from treadle.dialects import pipe, tile
+from treadle.ir.ancestry import ancestors
 from treadle.ir.core import Operation
 from treadle.ir.dialects import arith, builtin, scf
 from treadle.ir.locations import location_of, set_location
@@ -66,20 +68,41 @@ def turned_parts(copy: tile.CopyOp) -> tuple[int, int]:
     return (inner, count) if count > 1 and pipe.part_layout(layout, inner, count) is not None else (0, 1)
 
 
-def _issued(copy: tile.CopyOp) -> Iterator[Sequence[Operation]]:
+def _rows_stay_apart(kernel: tile.KernelOp, loop: scf.ForOp) -> bool:
+    """Whether what is computed of one row or column of the loop's results comes into no other: nothing else contracts, nothing reduces."""
+    ops = list(kernel.walk())
+    return not any(isinstance(op, tile.ReduceOp) or (isinstance(op, tile.ContractOp) and op.parent_op() is not loop) for op in ops)
+
+
+def _repeated(copy: tile.CopyOp, loop: scf.ForOp) -> tuple[int, ...]:
+    """Dimensions of a copy's tile that may end behind the array and lie along rows or columns of the result, each far from the next."""
+    place, strides, sizes = loop.body.block.args[0], tile.view_strides(copy.view), tile.memref_type(copy.view).get_shape()
+    shape = tile.memref_type(copy.destination).get_shape()
+    return tuple(
+        axis
+        for axis, dim in enumerate(tile.ints(copy.dims))
+        if sizes[dim] > 0 and sizes[dim] % shape[axis] and strides[dim] != 1 and not depends_on(copy.offsets[dim], [place], loop.body.block)
+    )
+
+
+def _issued(copy: tile.CopyOp, repeats: Sequence[int]) -> Iterator[Sequence[Operation]]:
     """A copy as it is issued: its parts, each with what tells where it goes."""
     axis, count = turned_parts(copy)
+    vector = copy.vector.value.data if copy.vector is not None else 0
     if count == 1:
-        yield [copy.clone()]
+        path = copy.path.data
+        yield [
+            tile.CopyOp(copy.view, list(copy.offsets), tile.ints(copy.dims), copy.destination, path=path, vector=vector, repeats=repeats)
+        ]
         return
     along, size = tile.ints(copy.dims)[axis], tile.shared_layout_of(copy.destination).shape[axis] // count
-    vector = copy.vector.value.data if copy.vector is not None else 0
     for number in range(count):
         which, distance = (arith.ConstantOp(builtin.IntegerAttr(value, builtin.IndexType())) for value in (number, number * size))
         place = arith.AddiOp(copy.offsets[along], distance.result)
         part = pipe.PartOp(copy.destination, which.result, axis, count)
         offsets = [place.result if dim == along else offset for dim, offset in enumerate(copy.offsets)]
-        moved = tile.CopyOp(copy.view, offsets, tile.ints(copy.dims), part.result, path=copy.path.data, vector=vector)
+        dims, path = tile.ints(copy.dims), copy.path.data
+        moved = tile.CopyOp(copy.view, offsets, dims, part.result, path=path, vector=vector, repeats=repeats)
         yield [which, distance, place, part, moved]
 
 
@@ -100,9 +123,9 @@ def spread(loop: scf.ForOp, path: str) -> int | str:
         if not isinstance(op, tile.CopyOp | scf.YieldOp):
             op.detach()
             insert_before(guard, op)
-    number = 0
+    kernel, number = next(op for op in ancestors(loop) if isinstance(op, tile.KernelOp)), 0
     for copy in copies:
-        for ops in _issued(copy):
+        for ops in _issued(copy, _repeated(copy, loop) if _rows_stay_apart(kernel, loop) else ()):
             for op in ops:
                 set_location(op, copy)
             # Ahead of the next multiply-adds, whose operands are being read then.

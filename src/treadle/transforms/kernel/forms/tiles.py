@@ -112,7 +112,11 @@ def _choices(problem: KernelProblem) -> Iterator[Choice]:
     before: ContractionTile | None = None
     for tile, types in tiles(problem):
         is_shorter = before is not None and replace(tile, k=before.k) == before
-        yield _choice(problem, tile, types, is_light=is_shorter or types != problem.types)
+        choice = _choice(problem, tile, types, is_light=is_shorter or types != problem.types)
+        yield choice
+        if isinstance(choice.config, Config) and choice.config.spreads_copies:
+            # Addresses of copies among multiply-adds are there with all that those need.
+            yield replace(choice, config=replace(choice.config, spreads_copies=False), is_light=True)
         before = tile
 
 
