@@ -61,7 +61,8 @@ class CopyOp(IRDLOperation, HasEffects):
     irdl_options = (AttrSizedOperandSegments(as_property=True),)
     assembly_format = (
         "$view `[` $offsets `]` `dims` $dims `,` $destination (`signals` $barrier^ `:` type($barrier))? `path` $path "
-        "(`vector` $vector^)? (`repeats` $repeats^)? (`multicast` $multicast^)? (`relative` $relative^)? attr-dict `:` type($view) `,` type($destination)"
+        "(`vector` $vector^)? (`repeats` $repeats^)? (`multicast` $multicast^)? (`relative` $relative^)? attr-dict "
+        "`:` type($view) `,` type($destination)"
     )
 
     def __init__(

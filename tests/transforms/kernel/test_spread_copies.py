@@ -122,7 +122,7 @@ def test_rows_that_meet_are_compared() -> None:
     loop = loop_of(kernel)
     kind = tile.tile_type(loop.results[0])
     body = Block(arg_types=[kind.element_type] * 2)
-    total = arith.AddfOp(*body.args)
+    total = arith.AddfOp(body.args[0], body.args[1])
     body.add_ops([total, tile.YieldOp([total.result])])
     insert_after(loop, tile.ReduceOp([loop.results[0]], 0, Region(body)))
     assert spread(loop, "cp_async") == 2
