@@ -89,6 +89,14 @@ def test_roles_are_formed_without_synchronisation(turns: int, late: bool, cluste
     assert not [op.name for op in module.walk() if op.name.startswith("sync.")]
 
 
+@pytest.mark.parametrize(("groups", "turns", "moved"), [(1, 1, (0, 0)), (2, 1, (40, 232)), (1, 2, (40, 232)), (3, 1, (40, 152))])
+def test_registers_move_where_threads_have_too_few_without(groups: int, turns: int, moved: tuple[int, int]) -> None:
+    """One consumer warpgroup and its producer have 256 each."""
+    options = replace(OPTIONS, consumer_warpgroups=groups, ping_pong=turns, steps_in_flight=turns - 1)
+    plan = plan_of(until("set-roles", options))
+    assert (plan.producer_registers, plan.consumer_registers) == moved
+
+
 def test_a_ring_that_is_cut_back_is_a_remark() -> None:
     """The config asks for more than fits; the model's own choices never do."""
     module = until("lower-layout-conversions")

@@ -70,7 +70,7 @@ def role_plan(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[RolePlan, list[s
     if deferred and (reason := deferral_refusal(kernel, ping_pong, workgroups, spec)) is not None:
         cut.append(f"no deferred stores: {reason}")
         deferred = 0
-    producer, consumer = _registers(kernel, spec)
+    producer, consumer = _moved_registers(kernel, spec)
     in_flight = min(asked.steps_in_flight, 1)
     wanted = RolePlan(asked.num_stages, ping_pong, in_flight, producer, consumer, workgroups, deferred, cluster)
     wanted = wanted._replace(by_grid=by_grid, cluster_n=asked.cluster_n if cluster > 1 else 1)
@@ -150,6 +150,17 @@ def _registers(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[int, int]:
     computing = num_warps(kernel) * kernel.group_count() * asked_roles(kernel).ping_pong
     left = (spec.registers_per_unit // spec.subgroup_size - producer * moves.warps) // computing
     return producer, min(consumer, left // moves.granule * moves.granule)
+
+
+def _moved_registers(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[int, int]:
+    """The same as `_registers`; 0 where all threads have as many without that they move, as one consumer warpgroup and its producer do."""
+    producer, consumer = _registers(kernel, spec)
+    moves = spec.register_moves
+    if moves is None:
+        return producer, consumer
+    warps = num_warps(kernel) * kernel.group_count() * asked_roles(kernel).ping_pong + moves.warps
+    suffice = spec.registers_per_unit // (warps * spec.subgroup_size) >= max(producer, consumer)
+    return (0, 0) if suffice else (producer, consumer)
 
 
 @register_pass
