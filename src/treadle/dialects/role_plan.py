@@ -10,7 +10,8 @@ class RolePlan(NamedTuple):
 
     `num_stages`: slots of the rings that loops fill. `ping_pong`: how many sets of consumer warpgroups take tiles in turn, so that one's
     epilogue runs under another's main loop. `steps_in_flight`: groups of matrix instructions left in flight when a slot is waited for (0
-    or 1). `producer_registers`, `consumer_registers`: of a thread. `workgroups`: how many take all tiles in turn, 0 for one a tile.
+    or 1). `producer_registers`, `consumer_registers`: of a thread, 0 where they do not move.
+    `workgroups`: how many take all tiles in turn, 0 for one a tile.
     `deferred_stores`: 1 where a tile's boxes are stored under the main loop of the next. `cluster`: workgroups that fetch once what
     they share, `cluster_n` of them neighbours along n, which share the operand of their tiles' rows, the others along m, which share
     that of their columns. `epilogue_slots`: slots of the rings of what a tile's epilogue reads, at most two for each of its boxes.

@@ -8,11 +8,13 @@ from treadle.dialects.limits import check_ranks, machine_of
 from treadle.dialects.sync import MbarrierType, check_single_barrier
 from treadle.dialects.tile_attributes import is_shared
 from treadle.dialects.tile_boxes import verify_tile_dims, view_slice
+from treadle.dialects.tile_memory import ViewOp
 from treadle.dialects.tile_types import (
     BULK_TENSOR,
     i64_array,
     ints,
     memref_type,
+    view_strides,
 )
 from treadle.ir.core import (
     Attribute,
@@ -44,7 +46,8 @@ class CopyOp(IRDLOperation, HasEffects):
     `vector`: of copies by all threads, how many elements along the view's unit stride a thread may move at once (aligned, and never
     across the end of the array).
     `repeats`: of copies by all threads, dimensions of the tile along which places behind the view's end are filled with what its last
-    place has, not with zero: nothing is compared for them. The tile begins inside the view.
+    place has, not with zero: nothing is compared for them. The tile begins inside the view, whose size along them is known. None of them
+    has unit stride, for along that one threads move several elements at once.
     """
 
     name = "tile.copy"
@@ -118,8 +121,6 @@ class CopyOp(IRDLOperation, HasEffects):
             raise VerifyException(f"tile.copy by '{self.path.data}' completes in a queue, it signals no barrier")
         if self.multicast is not None and not self.is_bulk:
             raise VerifyException(f"tile.copy by '{self.path.data}' fills the executing workgroup alone")
-        if self.repeated and (self.is_bulk or not set(self.repeated) <= set(range(len(ints(self.dims))))):
-            raise VerifyException("tile.copy repeats places along dimensions of a tile that all threads copy")
         if memref_type(self.view).element_type != memref_type(self.destination).element_type:
             raise VerifyException("tile.copy: element types of view and buffer differ")
         if (spec := machine_of(self)) is not None:
@@ -133,6 +134,17 @@ class CopyOp(IRDLOperation, HasEffects):
                 raise VerifyException(f"tile.copy signals a !sync.mbarrier, not {self.barrier.type}")
             check_single_barrier(self.barrier)
         verify_tile_dims(ints(self.dims), memref_type(self.destination).get_shape(), rank)
+        self._verify_repeats()
+
+    def _verify_repeats(self) -> None:
+        dims, sizes, view = ints(self.dims), memref_type(self.view).get_shape(), self.view.owner
+        for axis in self.repeated:
+            if self.is_bulk or not 0 <= axis < len(dims):
+                raise VerifyException("tile.copy repeats places along dimensions of a tile that all threads copy")
+            if sizes[dims[axis]] <= 0 or view_strides(self.view)[dims[axis]] in (None, 1):
+                raise VerifyException("tile.copy repeats places along dimensions of known size that are rows of their own in memory")
+            if isinstance(view, ViewOp) and view.folding is not None:
+                raise VerifyException("tile.copy repeats no places of folded views")
 
     def check_machine(self, spec: TargetSpec) -> None:
         """Raises Misuse where the machine has no such copies."""

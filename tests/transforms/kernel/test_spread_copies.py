@@ -1,6 +1,7 @@
 """spread-copies: copies go between the multiply-adds, in parts where they turn their operand; what is computed is the same."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,9 +10,10 @@ from sim.schedule.faults import kernel_of
 
 from treadle import pipelines
 from treadle.dialects import pipe, sync, tile
+from treadle.dialects.tile_types import i64_array
 from treadle.driver import trace
-from treadle.ir.core import Block, Operation, Region
-from treadle.ir.dialects import arith, scf
+from treadle.ir.core import Block, Operation, Region, VerifyException
+from treadle.ir.dialects import arith, builtin, scf
 from treadle.ir.passes import run_passes
 from treadle.ir.text import parse_module
 from treadle.machine import target_spec
@@ -109,6 +111,27 @@ def test_rows_behind_the_end_repeat_the_last(n: int, repeated: list[tuple[int, .
     assert [op.repeated for op in loop.body.block.ops if isinstance(op, tile.CopyOp)] == repeated
 
 
+@pytest.mark.parametrize(
+    ("m", "dynamic", "repeats", "reason"),
+    [
+        (83, "", (1,), "rows of their own"),
+        (83, "", (2,), "all threads copy"),
+        (83, "m", (0,), "known size"),
+        (83, "", (0,), None),
+    ],
+)
+def test_what_cannot_be_repeated_is_refused(m: int, dynamic: str, repeats: tuple[int, ...], reason: str | None) -> None:
+    """Columns with unit stride, what the tile has no dimension for, sizes that only the runtime knows."""
+    case = replace(ragged(m, 96, 16 * SPREAD_STEPS, "nt", (96, 96, 16)), dynamic=dynamic)
+    copy = next(op for op in unspread(case).walk() if isinstance(op, tile.CopyOp))
+    copy.repeats = i64_array(repeats)
+    if reason is None:
+        copy.verify()
+    else:
+        with pytest.raises(VerifyException, match=reason):
+            copy.verify()
+
+
 def test_what_lies_together_is_compared() -> None:
     """Columns of B behind the end are neighbours of its last: such tiles keep the condition, and so do tiles of few warps."""
     for case in (ragged(96, 83, 16 * SPREAD_STEPS, "nn", (96, 96, 16)), ragged(83, 96, 16 * SPREAD_STEPS, "tn", (96, 96, 16))):
@@ -116,15 +139,21 @@ def test_what_lies_together_is_compared() -> None:
         assert "scf.if" in order(loop) and not any(isinstance(op, tile.CopyOp) and op.repeats for op in loop.walk())
 
 
-def test_rows_that_meet_are_compared() -> None:
-    """A reduction of the results would see rows behind the end: nothing is repeated then."""
+@pytest.mark.parametrize("is_reduced", [True, False])
+def test_rows_that_meet_are_compared(is_reduced: bool) -> None:
+    """A reduction of the results would see rows behind the end, and so would sums at computed places: nothing is repeated then."""
     kernel = unspread(ragged(83, 96, 16 * SPREAD_STEPS, "nt", (96, 96, 16)))
     loop = loop_of(kernel)
     kind = tile.tile_type(loop.results[0])
-    body = Block(arg_types=[kind.element_type] * 2)
-    total = arith.AddfOp(body.args[0], body.args[1])
-    body.add_ops([total, tile.YieldOp([total.result])])
-    insert_after(loop, tile.ReduceOp([loop.results[0]], 0, Region(body)))
+    if is_reduced:
+        body = Block(arg_types=[kind.element_type] * 2)
+        total = arith.AddfOp(body.args[0], body.args[1])
+        body.add_ops([total, tile.YieldOp([total.result])])
+        insert_after(loop, tile.ReduceOp([loop.results[0]], 0, Region(body)))
+    else:
+        view = next(op for op in kernel.walk() if isinstance(op, tile.StoreOp)).view
+        places = [tile.IotaOp(axis, tile.tile_of(kind.get_shape(), builtin.i32)) for axis in (0, 1)]
+        insert_after(loop, *places, tile.AtomicOp("add", loop.results[0], view, [place.result for place in places]))
     assert spread(loop, "cp_async") == 2
     assert not any(isinstance(op, tile.CopyOp) and op.repeats for op in loop.walk())
 

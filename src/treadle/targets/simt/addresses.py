@@ -71,7 +71,8 @@ class Access:
             constant = group.coordinates[axis]
             if dim in self.repeated and dim in self.coordinates:
                 at, last = self.coordinate(dim, constant), b.sub(self.view.sizes[dim], self.ctx.index_constant(1))
-                moved = b.resize(b.sub(b.select(b.icmp("slt", at, last), at, last), self.coordinate(dim, 0)), I64)
+                # As natural numbers: places ahead of the view, which nobody asks for, are no others than those behind it.
+                moved = b.resize(b.sub(b.select(b.icmp("ult", at, last), at, last), self.coordinate(dim, 0)), I64)
             elif not self.plan.is_disjoint:
                 part = self.parts[axis]
                 moved = b.sext(b.sub(b.xor(part, i32(constant)), part), I64)

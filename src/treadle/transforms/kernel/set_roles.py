@@ -139,6 +139,10 @@ def _shared_registers(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[int, int
     return producer, min(left, consumer)
 
 
+def _computing_warps(kernel: tile.KernelOp) -> int:
+    return num_warps(kernel) * kernel.group_count() * asked_roles(kernel).ping_pong
+
+
 def _registers(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[int, int]:
     """Of a thread of the producer and of a consumer; 0 where registers do not move."""
     moves = spec.register_moves
@@ -147,7 +151,7 @@ def _registers(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[int, int]:
     producer, consumer = moves.index_split if kernel.symbol_names() else moves.split
     if copies := threads_copies(kernel):
         producer, consumer = moves.shift_split if any(through_registers(copy, spec) for copy in copies) else moves.copy_split
-    computing = num_warps(kernel) * kernel.group_count() * asked_roles(kernel).ping_pong
+    computing = _computing_warps(kernel)
     left = (spec.registers_per_unit // spec.subgroup_size - producer * moves.warps) // computing
     return producer, min(consumer, left // moves.granule * moves.granule)
 
@@ -158,8 +162,8 @@ def _moved_registers(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[int, int]
     moves = spec.register_moves
     if moves is None:
         return producer, consumer
-    warps = num_warps(kernel) * kernel.group_count() * asked_roles(kernel).ping_pong + moves.warps
-    suffice = spec.registers_per_unit // (warps * spec.subgroup_size) >= max(producer, consumer)
+    threads = (_computing_warps(kernel) + moves.warps) * spec.subgroup_size
+    suffice = spec.registers_per_unit // threads >= max(producer, consumer)
     return (0, 0) if suffice else (producer, consumer)
 
 

@@ -69,20 +69,25 @@ def turned_parts(copy: tile.CopyOp) -> tuple[int, int]:
 
 
 def _rows_stay_apart(kernel: tile.KernelOp, loop: scf.ForOp) -> bool:
-    """Whether what is computed of one row or column of the loop's results comes into no other: nothing else contracts, nothing reduces."""
-    ops = list(kernel.walk())
-    return not any(isinstance(op, tile.ReduceOp) or (isinstance(op, tile.ContractOp) and op.parent_op() is not loop) for op in ops)
+    """Whether what is computed of one row or column of the loop's results comes into no other: nothing else contracts, nothing reduces or
+    adds to computed places.
+    """
+    return not any(
+        isinstance(op, tile.ReduceOp | tile.AtomicOp) or (isinstance(op, tile.ContractOp) and op.parent_op() is not loop)
+        for op in kernel.walk()
+    )
 
 
 def _repeated(copy: tile.CopyOp, loop: scf.ForOp) -> tuple[int, ...]:
-    """Dimensions of a copy's tile that may end behind the array and lie along rows or columns of the result, each far from the next."""
+    """Dimensions of a copy's tile that may end behind the array and lie along rows or columns of the result, each a row in memory."""
     place, strides, sizes = loop.body.block.args[0], tile.view_strides(copy.view), tile.memref_type(copy.view).get_shape()
     shape = tile.memref_type(copy.destination).get_shape()
-    return tuple(
-        axis
-        for axis, dim in enumerate(tile.ints(copy.dims))
-        if sizes[dim] > 0 and sizes[dim] % shape[axis] and strides[dim] != 1 and not depends_on(copy.offsets[dim], [place], loop.body.block)
-    )
+
+    def is_repeated(axis: int, dim: int) -> bool:
+        may_end = sizes[dim] > 0 and sizes[dim] % shape[axis] != 0
+        return may_end and strides[dim] not in (None, 1) and not depends_on(copy.offsets[dim], [place], loop.body.block)
+
+    return tuple(axis for axis, dim in enumerate(tile.ints(copy.dims)) if is_repeated(axis, dim))
 
 
 def _issued(copy: tile.CopyOp, repeats: Sequence[int]) -> Iterator[Sequence[Operation]]:
@@ -123,9 +128,10 @@ def spread(loop: scf.ForOp, path: str) -> int | str:
         if not isinstance(op, tile.CopyOp | scf.YieldOp):
             op.detach()
             insert_before(guard, op)
-    kernel, number = next(op for op in ancestors(loop) if isinstance(op, tile.KernelOp)), 0
+    apart = _rows_stay_apart(next(op for op in ancestors(loop) if isinstance(op, tile.KernelOp)), loop)
+    number = 0
     for copy in copies:
-        for ops in _issued(copy, _repeated(copy, loop) if _rows_stay_apart(kernel, loop) else ()):
+        for ops in _issued(copy, _repeated(copy, loop) if apart else ()):
             for op in ops:
                 set_location(op, copy)
             # Ahead of the next multiply-adds, whose operands are being read then.

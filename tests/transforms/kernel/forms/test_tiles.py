@@ -37,6 +37,17 @@ def test_every_contraction_has_tiles(seed: int) -> None:
     assert all(config.num_warps * problem.spec.subgroup_size <= problem.spec.max_threads_per_workgroup for config in configs)
 
 
+def test_a_tile_that_spreads_its_copies_is_tried_without() -> None:
+    """Next, where registers do not suffice."""
+    problem = problem_of(ContractionCase(83, 96, 4096, "f32", "nt", "f32").text)
+    found = list(tiles.decide(problem))
+    configs = [choice.config for choice in found if isinstance(choice.config, tiles.Config)]
+    spread = [number for number, config in enumerate(configs) if config.spreads_copies]
+    assert spread
+    for number in spread:
+        assert configs[number + 1] == replace(configs[number], spreads_copies=False) and found[number + 1].is_light
+
+
 @pytest.mark.parametrize("dtype", ["f32", "f64", "i64"])
 def test_the_last_tile_of_multiply_adds_has_the_fewest_accumulators(dtype: str) -> None:
     """Few enough that candidates come to it."""
