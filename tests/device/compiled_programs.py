@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from device.sanitizer import run_named
+from generators.grouped_contractions import grouped_text
 
 from treadle import driver
 from treadle.bench import families, reductions
@@ -60,6 +61,16 @@ class Case:
 
 def _matmul(m: int, n: int, k: int, dtype: str = "bf16", options: CompileOptions = PLAIN, *, transposed: bool = True) -> Workload:
     return families.matmul("case", "case", m, n, k, dtype, transposed=transposed, options=options)
+
+
+def _groups(count: int, n: int, k: int, dtype: str, tables: str = "") -> Workload:
+    """A product of so many groups of 0 to 90 rows, each with a matrix of its own."""
+    text = grouped_text([37 * group % 91 for group in range(count)], n, k, dtype, tables=tables)
+
+    def write(rows: int, columns: int) -> str:
+        return text
+
+    return replace(_matmul(8, n, k, dtype), write=write)
 
 
 def _merged(work: Workload, merge: str, parts: int = 4) -> Workload:
@@ -146,6 +157,9 @@ CASES: dict[str, Case] = {
         (r"(tile\.store .*strided<\[224, 1\]>>(.*\n)*?.*){2}", _instruction("fma"), "cp_async"),
     ),
     "f32": Case(_matmul(65, 77, 123, "f32"), PLAIN, (_instruction("fma"),), ("wgmma",)),
+    "groups-in-tables": Case(_groups(40, 136, 200, "f16"), PLAIN, (ROLE, r"tile\.lookup", _instruction("wgmma_m64k16_f32_f16_f16"))),
+    "groups-in-large-tables": Case(_groups(5000, 24, 16, "bf16", "i32"), PLAIN, (r"tile\.lookup",)),
+    "groups-in-tables-f32": Case(_groups(19, 77, 123, "f32"), PLAIN, (r"tile\.lookup", _instruction("fma"))),
     "f32-repeated-rows": Case(
         _matmul(123, 203, 515, "f32"),
         replace(AS_IS, tile=(128, 256, 16), warps=(2, 4)),
