@@ -1,5 +1,6 @@
 """What a kernel form is chosen for: a kernel's loop nest, the machine, what the user asks for, and what follows from them."""
 
+from collections.abc import Sequence
 from copy import copy
 from functools import cached_property
 from math import prod
@@ -296,7 +297,23 @@ class KernelProblem:
             in_cluster=self.parts_together(row.m) > 1,
             in_turn=self.merges_in_turn,
             has_like_tiles=self._has_like_tiles,
+            overlaps=self._overlaps(results, pieces),
         )
+
+    def _overlaps(self, results: Sequence[ResultShape], pieces: Sequence[int]) -> tuple[bool, bool]:
+        """Whether the last tiles along m, and along n, may begin earlier, so that they end with the result: where descriptors copy the
+        operand's rows, which take much longer behind an array's end. Parts that a tile's workgroups merge are one tile's alone, and a
+        matrix that is read besides may be the one that is written.
+        """
+        nest, kind = self.nest, self.kind
+        if self.merges_parts or any(result.is_read for result in results):
+            return False, False
+        sides = zip(self.axes[:2], (kind.lhs, kind.rhs), pieces, strict=True)
+        m, n = (
+            axis >= 0 and piece == 0 and operand != kind.image and nest.axes[axis].size.is_constant and runs_along(nest, axis) is None
+            for axis, operand, piece in sides
+        )
+        return m, n
 
     @property
     def _has_like_tiles(self) -> bool:

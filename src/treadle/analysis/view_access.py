@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import gcd
 
-from treadle.analysis.divisibility import EVERYTHING, divisor
+from treadle.analysis.divisibility import EVERYTHING, constant_value, divisor
 from treadle.analysis.element_bytes import element_bytes
 from treadle.dialects import tile
 from treadle.errors import InternalError
 from treadle.ir.ancestry import ancestors
 from treadle.ir.core import Attribute, Block, SSAValue
-from treadle.ir.dialects import builtin
+from treadle.ir.dialects import arith, builtin
 from treadle.layout.bits import power_of_two_part
 from treadle.layout.windows import Windows
 from treadle.plan.access import AccessFacts, DimFacts
@@ -46,7 +46,8 @@ def access_facts(view: SSAValue, offsets: Sequence[SSAValue], dims: Sequence[int
         found = [_folded(windows, dim, facts) if windows.dims[dim] else facts for dim, facts in enumerate(found)]
     kernel = next((above for above in ancestors(op) if isinstance(above, tile.KernelOp)), None)
     bits = kernel.index_width() if kernel is not None else 32
-    varies = not all(isinstance(each, int) or _is_of_launch(each) for each in (*op.size_values(), *op.stride_values()))
+    sizes = [size for size in op.size_values() if chosen_sizes(size) is None]
+    varies = not all(isinstance(each, int) or _is_of_launch(each) for each in (*sizes, *op.stride_values()))
     return AccessFacts(tuple(found), element_bytes(tile.memref_type(view).element_type), op.align.value.data, bits, varies)
 
 
@@ -56,6 +57,14 @@ def _folded(windows: Windows, dim: int, facts: DimFacts) -> DimFacts:
     if facts.stride == 1:
         return replace(facts, size_divisor=power_of_two_part(gcd(facts.size_divisor, windows.run(dim), apart)))
     return replace(facts, stride=None, stride_divisor=power_of_two_part(gcd(facts.stride_divisor, apart)))
+
+
+def chosen_sizes(size: int | SSAValue) -> tuple[int, int] | None:
+    """The two sizes, the one where its condition holds first, that a view's size is one of; None for any other."""
+    if isinstance(size, int) or not isinstance(size.owner, arith.SelectOp):
+        return None
+    one, other = (constant_value(value) for value in size.owner.operands[1:])
+    return None if one is None or other is None else (one, other)
 
 
 def _is_of_launch(value: SSAValue) -> bool:

@@ -81,7 +81,7 @@ def merge_clocks(tile: RoleTile, parts: int, spec: TargetSpec, *, in_cluster: bo
 
 class _Side(NamedTuple):
     """Of A or of B: its extent along m or n, and that of each of its groups, how many tiles of it a workgroup copies, how its rows lie,
-    bytes of a piece that threads copy (0: descriptors do).
+    bytes of a piece that threads copy (0: descriptors do), whether its last tiles may begin earlier.
     """
 
     extent: int
@@ -89,6 +89,7 @@ class _Side(NamedTuple):
     tiles: int
     rows: OperandRows
     piece: int
+    overlaps: bool
 
 
 class Kept:
@@ -130,7 +131,11 @@ class RoleModel:
         (m, n, self.k), (of_m, of_n) = shape.extents, problem.operands
         m, n = sum(shape.groups_m) or m, sum(shape.groups_n) or n
         of_pieces = problem.piece_bytes
-        self.sides = (_Side(m, shape.groups_m, of_a, of_m, of_pieces[0]), _Side(n, shape.groups_n, of_b, of_n, of_pieces[1]))
+        ends = problem.overlaps
+        self.sides = (
+            _Side(m, shape.groups_m, of_a, of_m, of_pieces[0], ends[0]),
+            _Side(n, shape.groups_n, of_b, of_n, of_pieces[1], ends[1]),
+        )
         self.queue = spec.queue_for("copy_in")
         self.meets = problem.piece_bytes == (0, 0) and not any(rows.pitch_bytes % SECTOR_BYTES for rows in problem.operands)
         brought = [result for result in problem.results if result.is_read and result.in_bulk]
@@ -366,8 +371,8 @@ def _step_copies(model: RoleModel, side: _Side, extent: int, k: int, together: i
         threads = copied * rates.copied_row_clocks + (rates.held_clocks if is_held else 0)
         return Copies(0, copied * rates.copied_cache_clocks, 0, threads)
     factor = request_factor(rows.pitch_bytes if rows.along_k else gcd(rows.pitch_bytes, (apart if total > extent else 0) * size), rates)
-    # The last tiles along a side have rows beyond the array's end.
-    left = -total % (extent * whole)
+    # The last tiles along a side have rows beyond the array's end, unless they begin earlier.
+    left = 0 if side.overlaps and total >= extent else -total % (extent * whole)
     missing = left * (k // span) if rows.along_k else left // span * k
     beyond = missing * extent / (total + left) * rates.beyond_clocks
     count = side.tiles / together

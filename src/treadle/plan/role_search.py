@@ -385,7 +385,8 @@ class RoleSearch(RoleModel):
             if clusters and size is not None:
                 parts, both = (most(which, part, self.problem, self.spec) for most in (most_parts, both_parts))
                 neighbours = most_neighbours(size, extent)
-                beyond = max(beyond, side.tiles * 2 * PAIR * extent * extent / side.extent * self.rates.beyond_clocks)
+                if not (side.overlaps and size >= extent):
+                    beyond = max(beyond, side.tiles * 2 * PAIR * extent * extent / side.extent * self.rates.beyond_clocks)
             found = kept[key] = Extent(extent, tiles, extent * side.tiles, copies, beyond, parts, both, neighbours)
         return found
 

@@ -152,7 +152,8 @@ class RoleProblem:
     addresses that only the runtime knows take registers while threads copy, which leaves consumers fewer.
     `takes_turns`: workgroups may compute several tiles. `operands`: how A and B lie in memory. `parts`: so many parts of each tile are
     merged in the kernel, by the last workgroup, `in_cluster`, or `in_turn`; they are in the shape's batch. `has_like_tiles`:
-    all tiles of a part have as many steps, as those of groups of several sizes have not.
+    all tiles of a part have as many steps, as those of groups of several sizes have not. `overlaps`: whether the last tiles along m, and
+    along n, may begin so much earlier that they end with the result.
     """
 
     row: MatrixInstruction
@@ -173,6 +174,7 @@ class RoleProblem:
     in_cluster: bool = False
     in_turn: bool = False
     has_like_tiles: bool = True
+    overlaps: tuple[bool, bool] = (False, False)
 
 
 EXCHANGED_ROUNDS = 4
@@ -198,6 +200,7 @@ def exchanged_problem(problem: RoleProblem, n_step: int) -> RoleProblem:
         may_be_deferred=False,
         piece_bytes=problem.piece_bytes[::-1],
         operands=problem.operands[::-1],
+        overlaps=problem.overlaps[::-1],
     )
 
 

@@ -33,7 +33,7 @@ from treadle.targets.nvidia.shifted_copies import ShiftedCopies, stands_among
 from treadle.targets.nvidia.stmatrix import emit_stmatrix
 from treadle.targets.nvidia.stores import check_stores
 from treadle.targets.nvidia.swizzle import SLOT_ALIGN
-from treadle.targets.nvidia.tensor_map import CopyPlan, plan_copy
+from treadle.targets.nvidia.tensor_map import ChosenMap, CopyPlan, plan_copy
 from treadle.targets.nvidia.tf32 import allocation, rounded, tf32_buffers
 from treadle.targets.nvidia.wgmma import emit_wait, emit_wgmma
 from treadle.targets.simt.context import Buffer, KernelContext
@@ -57,8 +57,9 @@ class NvidiaHooks(SimtHooks):
     def __init__(self, spec: TargetSpec) -> None:
         super().__init__(spec)
         self.cpu = spec.name
-        self._copies: dict[CopyOp | CopyOutOp, tuple[CopyPlan, str]] = {}
-        self._maps: list[str] = []
+        self._copies: dict[CopyOp | CopyOutOp, CopyPlan] = {}
+        self._maps: dict[TensorMapParam, str] = {}
+        self._unfetched: list[str] = []
         self._elected, self._shifted = Elected(), ShiftedCopies()
         self._cluster, self._resident = 1, 1
         self._is_uniform, self._is_early = True, False
@@ -78,17 +79,18 @@ class NvidiaHooks(SimtHooks):
         )
         if self.spec.bulk_tensor is None:
             return ()
-        names: dict[TensorMapParam, str] = {}
         self._tf32 = tf32_buffers(kernel, self.spec)
         for op in kernel.body.walk():
             if isinstance(op, CopyOutOp) or (isinstance(op, CopyOp) and op.is_bulk):
                 tf32 = isinstance(op, CopyOp) and allocation(op.destination) in self._tf32
                 plan = plan_copy(kernel, op, self.spec.bulk_tensor, tf32=tf32)
-                self._copies[op] = (plan, names.setdefault(plan.param, f"map{len(names)}"))
+                self._copies[op] = plan
+                for param in (plan.param,) if plan.chosen is None else plan.chosen.params():
+                    self._maps.setdefault(param, f"map{len(self._maps)}")
         # Without grid_constant LLVM copies the map to local memory, where the copy engine cannot read it.
-        self._maps = list(names.values())
         words = 'byval([128 x i8]) align 64 "nvvm.grid_constant"'
-        return [(param, Parameter(PTR, name, words)) for param, name in names.items()]
+        self._unfetched = list(self._maps.values())
+        return [(param, Parameter(PTR, name, words)) for param, name in self._maps.items()]
 
     def shared_alignment(self, alloc: AllocOp) -> int:
         return (
@@ -107,10 +109,9 @@ class NvidiaHooks(SimtHooks):
 
     def _fetch_maps(self, ctx: KernelContext) -> None:
         """One thread asks for all tensor maps, once: in front of the barriers' start, of which another warp's thread takes care."""
-        if not self._maps:
+        if not self._unfetched:
             return
-        maps = [ctx.parameters[name] for name in self._maps]
-        self._maps = []
+        maps, self._unfetched = [ctx.parameters[name] for name in self._unfetched], []
         lines = "\n".join(f"prefetch.tensormap [${i}];" for i in range(len(maps)))
         thread = ctx.lanes if ctx.warps > 1 else 0
         text = f"{{ .reg .pred p;\nsetp.ne.u32 p, ${len(maps)}, {thread};\n@p bra DONE;\n{lines}\nDONE: }}"
@@ -337,9 +338,9 @@ class NvidiaHooks(SimtHooks):
     def _boxes(self, ctx: KernelContext, op: CopyOp | CopyOutOp, buffer: Buffer) -> list[tuple[str, str, str]]:
         """`(shared address, tensor map, coordinates)` of each box, as operands of what one thread issues."""
         b, todo = ctx.b, self._elected
-        plan, name = self._copies[op]
+        plan = self._copies[op]
         moved_by(ctx, buffer, SLOT_ALIGN[plan.param.map.swizzle])  # slots keep the boxes aligned
-        source = todo.operand(ctx.parameters[name])
+        source = todo.operand(self._map(ctx, plan.chosen or plan.param))
         base = b.ptrtoint(buffer.address, I32)
         if plan.folded is not None:
             return [
@@ -353,6 +354,12 @@ class NvidiaHooks(SimtHooks):
             at = ", ".join(todo.operand(b.add(start, i32(c))) for start, c in zip(starts, box.start, strict=True))
             found.append((target, source, at))
         return found
+
+    def _map(self, ctx: KernelContext, found: TensorMapParam | ChosenMap) -> Value:
+        """Where a tensor map lies."""
+        if isinstance(found, TensorMapParam):
+            return ctx.parameters[self._maps[found]]
+        return ctx.b.select(ctx.scalar(found.condition), self._map(ctx, found.one), self._map(ctx, found.other))
 
     def local_load(self, ctx: KernelContext, op: LocalLoadOp) -> bool:
         return op.peer is None and emit_ldmatrix(ctx, op)

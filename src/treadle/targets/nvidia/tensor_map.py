@@ -1,8 +1,9 @@
 """`tile.copy` and `tile.copy_out` as tensor copies: the tensor map of the view, and the boxes that are the shared buffer."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from treadle.analysis.view_access import chosen_sizes
 from treadle.artifact import TensorMap
 from treadle.dialects.tile import CopyOp, CopyOutOp, KernelOp, ViewOp, ints, memref_type, shared_layout_of
 from treadle.errors import InternalError
@@ -58,15 +59,31 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
+class ChosenMap:
+    """Of two tensor maps of an array, which differ in where it ends, the first where the condition holds."""
+
+    condition: SSAValue
+    one: "TensorMapParam | ChosenMap"
+    other: "TensorMapParam | ChosenMap"
+
+    def params(self) -> Iterator[TensorMapParam]:
+        """All maps."""
+        for each in (self.one, self.other):
+            yield from each.params() if isinstance(each, ChosenMap) else (each,)
+
+
+@dataclass(frozen=True, slots=True)
 class CopyPlan:
     """The map of `param` covers the view dimensions `view_dims` (innermost first); `boxes` are the buffer. `folded`: of a folded view,
-    whose tile dimensions `view_dims` are: the array's axes instead, and `view_dims` its columns and rows.
+    whose tile dimensions `view_dims` are: the array's axes instead, and `view_dims` its columns and rows. `chosen`: `param` is one of
+    several such maps.
     """
 
     param: TensorMapParam
     view_dims: tuple[int, ...]
     boxes: tuple[Box, ...]
     folded: FoldedCopy | None = None
+    chosen: ChosenMap | None = None
 
 
 def _chunk(rows: int, limit: int) -> int:
@@ -114,7 +131,8 @@ def plan_copy(kernel: KernelOp, op: CopyOp | CopyOutOp, limits: BulkTensorCopy, 
     if strides[dims[0]] != 1:
         raise InternalError(f"{op.name}: view dimension {dims[0]} is not contiguous")
     if isinstance(op, CopyOutOp):
-        _check_row_end(sizes[dims[0]], size)
+        for row_end in chosen_sizes(sizes[dims[0]]) or (sizes[dims[0]],):
+            _check_row_end(row_end, size)
 
     def expression(value: int | SSAValue) -> Expr:
         return constant(value) if isinstance(value, int) else size_expression(kernel, value)
@@ -133,20 +151,23 @@ def plan_copy(kernel: KernelOp, op: CopyOp | CopyOutOp, limits: BulkTensorCopy, 
         folded, seen = folded_map(view, (dims[1], dims[0]), height, width, limits, expression)
         seen = replace(seen, dtype="tf32" if tf32 else type_name(element), swizzle=rows.name)
         return CopyPlan(TensorMapParam(view.pointer.index, seen, folded_start(view) * size), dims, tuple(boxes), folded)
-    return CopyPlan(
-        TensorMapParam(
-            arg=view.pointer.index,
-            map=TensorMap(
-                dtype="tf32" if tf32 else type_name(element),
-                global_dim=tuple(expression(sizes[d]) for d in dims),
-                global_stride_bytes=tuple(expression(strides[d]) * size for d in dims[1:]),
-                box_dim=(width, height, *[1] * (len(dims) - 2)),
-                element_stride=(1,) * len(dims),
-                swizzle=rows.name,
-                l2_promotion="128B",
-            ),
-            byte_offset=view.offset.value.data * size,
-        ),
-        dims,
-        tuple(boxes),
-    )
+
+    def maps(sizes: Sequence[int | SSAValue]) -> TensorMapParam | ChosenMap:
+        for at, each in enumerate(sizes):
+            if isinstance(each, SSAValue) and (ends := chosen_sizes(each)) is not None:
+                one, other = (maps([*sizes[:at], end, *sizes[at + 1 :]]) for end in ends)
+                return ChosenMap(each.owner.operands[0], one, other)
+        seen = TensorMap(
+            dtype="tf32" if tf32 else type_name(element),
+            global_dim=tuple(expression(sizes[d]) for d in dims),
+            global_stride_bytes=tuple(expression(strides[d]) * size for d in dims[1:]),
+            box_dim=(width, height, *[1] * (len(dims) - 2)),
+            element_stride=(1,) * len(dims),
+            swizzle=rows.name,
+            l2_promotion="128B",
+        )
+        return TensorMapParam(view.pointer.index, seen, view.offset.value.data * size)
+
+    found = maps(sizes)
+    chosen = found if isinstance(found, ChosenMap) else None
+    return CopyPlan(found if chosen is None else next(chosen.params()), dims, tuple(boxes), chosen=chosen)

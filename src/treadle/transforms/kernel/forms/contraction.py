@@ -20,8 +20,8 @@ class ContractionConfig(FormConfig):
 
     `a_type`, `b_type`, `accumulator_type`: what products and accumulators are computed in; `instruction`: a matrix instruction or "fma".
     `group_m`: rows of tiles that are walked together. `is_promoted`: see tiling/accumulation.py. `is_sequential`: loops are not pipelined.
-    `parts_together`: workgroups of a cluster that have, and merge, the parts of one tile. `overlaps_ends`: the last tiles along m and n
-    begin so much earlier that they end with the result (tiling/overlaps.py).
+    `parts_together`: workgroups of a cluster that have, and merge, the parts of one tile. `overlaps_ends`: sides, 0 for m and 1 for n, along
+    which the last tiles begin so much earlier that they end with the result (tiling/overlaps.py).
     """
 
     axes: tuple[int, ...] = (-1, -1, -1)
@@ -35,7 +35,7 @@ class ContractionConfig(FormConfig):
     is_promoted: bool = False
     is_sequential: bool = False
     parts_together: int = 1
-    overlaps_ends: bool = False
+    overlaps_ends: tuple[int, ...] = ()
 
     @property
     def cluster_size(self) -> int:

@@ -211,6 +211,7 @@ def _choice(problem: KernelProblem, tile: RoleTile, warps: tuple[int, int], *, i
         workgroups=0 if problem.overrides.persistent == "never" or not problem.may_take_turns else units,
         blocks=tuple(mixed.numbers()) if mixed is not None else (),
         places_inside=_takes_places_inside(problem, tile),
+        overlaps_ends=tuple(side for side, may in enumerate(problem.role_problem.overlaps) if may),
     )
     seconds = bounded_seconds(_search(problem.role_problem, spec).cost(tile), problem.memory_bytes, spec)
     how = "in ping-pong " if tile.ping_pong > 1 else "with deferred stores " if tile.deferred_store else ""

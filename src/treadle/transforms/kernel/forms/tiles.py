@@ -143,7 +143,7 @@ def _choice(problem: KernelProblem, tile: ContractionTile, types: ContractionTyp
         sums = multiply_adds(problem)
         shared = resident(tile, sums)
         spread, overlaps = spreads(tile, sums), overlaps_ends(tile, sums)
-        config = replace(config, resident=shared if shared > 1 else 0, spreads_copies=spread, overlaps_ends=overlaps)
+        config = replace(config, resident=shared if shared > 1 else 0, spreads_copies=spread, overlaps_ends=(0, 1) if overlaps else ())
         return Choice(config, multiply_add_seconds(tile, sums, problem.memory_bytes) + merging, text, tile.m * tile.n / tile.num_warps)
     pieces, gathered = problem.copies.piece_bytes, problem.gathered
     size, moved = types.operand_bytes, problem.memory_bytes

@@ -80,7 +80,7 @@ def _place(kernel: KernelBuilder, config: ContractionConfig, counts: TileCounts,
     (m_axis, n_axis, _), (tile_m, tile_n, _) = config.axes, config.tile
     if counts.mixed is not None:
         row, kernel.offset[n_axis] = mixed_place(index, number, counts.mixed, config.group_m)
-        kernel.offset[m_axis] = index.multiply(row, tile_m * config.groups)
+        kernel.offset[m_axis] = _begin(kernel, config, 0, tile_m * config.groups, row)
         _own_rows(kernel, config)
         return None
     m_tiles, n_tiles = index.expression(counts.m), index.expression(counts.n)
@@ -104,11 +104,11 @@ def _place(kernel: KernelBuilder, config: ContractionConfig, counts: TileCounts,
     for axis, place in zip([*batch, *columns], [*outer, *blocks], strict=True):
         kernel.offset[axis] = place
     sides = ((m_axis, tile_m * config.groups, m_place), (n_axis, tile_n, n_place))
-    for (axis, extent, place), runs in zip(sides, counts.runs, strict=True):
+    for side, ((axis, extent, place), runs) in enumerate(zip(sides, counts.runs, strict=True)):
         if runs is not None:
             kernel.offset[axis] = index.multiply(kernel.enter_run(runs, place, extent), extent)
         elif axis != UNIT:
-            kernel.offset[axis] = _begin(kernel, config, axis, extent, place)
+            kernel.offset[axis] = _begin(kernel, config, side, extent, place)
     kernel.settle_blocks()
     found = _has_elements(kernel, config, counts)
     if found is not None and kernel.kernel.reads:
@@ -117,10 +117,11 @@ def _place(kernel: KernelBuilder, config: ContractionConfig, counts: TileCounts,
     return found
 
 
-def _begin(kernel: KernelBuilder, config: ContractionConfig, axis: int, extent: int, place: SSAValue) -> SSAValue:
-    """Where the tile at a `place` along an axis begins."""
+def _begin(kernel: KernelBuilder, config: ContractionConfig, side: int, extent: int, place: SSAValue) -> SSAValue:
+    """Where the tile at a `place` along m (side 0) or n (1) begins."""
+    axis = config.axes[side]
     size = kernel.axis_size(axis).as_int()
-    if not config.overlaps_ends or size is None or size < extent or size % extent == 0:
+    if side not in config.overlaps_ends or size is None or size < extent or size % extent == 0:
         return kernel.index.multiply(place, extent)
     begin, kernel.stored_ends[axis] = overlapping(kernel.index, place, extent, size)
     return begin

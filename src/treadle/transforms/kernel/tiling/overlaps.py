@@ -12,9 +12,11 @@ from treadle.transforms.kernel.tiling.index_math import IndexBuilder
 
 
 def overlapping(index: IndexBuilder, place: SSAValue, extent: int, size: int) -> tuple[SSAValue, SSAValue]:
-    """Where the tile at a `place` of an axis of `size` elements begins, and where what it stores ends."""
+    """Where the tile at a `place` of an axis of `size` elements begins, and where what it stores ends. Tiles behind the last one, which fill
+    clusters, compute what it does and store nothing: they begin where what is not the last one's ends.
+    """
     begin, last, end = index.multiply(place, extent), index.constant(size - extent), index.constant(size)
-    is_last = index.insert(arith.CmpiOp(begin, last, "sgt"))
+    is_last = index.insert(arith.CmpiOp(place, index.constant(size // extent), "eq"))
     return index.insert(arith.MinSIOp(begin, last)), index.insert(arith.SelectOp(is_last, end, last))
 
 
