@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from copy import copy
 from functools import cached_property
-from math import prod
+from math import gcd, prod
 
 from treadle.analysis.axis_traffic import bytes_touched
 from treadle.analysis.contraction_axes import is_plain, main_axis, reads_whole_tile, reduced_size, shared_operand
@@ -302,18 +302,29 @@ class KernelProblem:
 
     def _overlaps(self, results: Sequence[ResultShape], pieces: Sequence[int]) -> tuple[bool, bool]:
         """Whether the last tiles along m, and along n, may begin earlier, so that they end with the result: where descriptors copy the
-        operand's rows, which take much longer behind an array's end. Parts that a tile's workgroups merge are one tile's alone, and a
-        matrix that is read besides may be the one that is written.
+        operand's rows, which take much longer behind an array's end, and rows that lie along the side end where tiles may begin. Parts that
+        a tile's workgroups merge are one tile's alone, and a matrix that is read besides may be the one that is written.
         """
         nest, kind = self.nest, self.kind
         if self.merges_parts or any(result.is_read for result in results):
             return False, False
         sides = zip(self.axes[:2], (kind.lhs, kind.rhs), pieces, strict=True)
-        m, n = (
-            axis >= 0 and piece == 0 and operand != kind.image and nest.axes[axis].size.is_constant and runs_along(nest, axis) is None
-            for axis, operand, piece in sides
-        )
+        m, n = (axis >= 0 and piece == 0 and operand != kind.image and self._ends_whole(axis) for axis, operand, piece in sides)
         return m, n
+
+    def _ends_whole(self, number: int) -> bool:
+        """Whether an axis of known size ends a whole access behind where tiles may begin, in rows of operands and results that lie along it."""
+        nest, axis = self.nest, self.nest.axes[number]
+        if not axis.size.is_constant or runs_along(nest, number) is not None:
+            return False
+        for access in nest.accesses:
+            if nest.stride_along(access, axis) == constant(1):
+                apart = [nest.stride_along(access, other) for other in nest.axes if not other.block and other is not axis]
+                size = element_bytes(access.element)
+                whole = gcd(self.spec.max_vector_bytes, *(stride.divisor() * size for stride in apart)) if access.is_result else self.spec.max_vector_bytes
+                if axis.size.divisor() * size % whole:
+                    return False
+        return True
 
     @property
     def _has_like_tiles(self) -> bool:

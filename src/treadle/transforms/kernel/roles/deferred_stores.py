@@ -6,9 +6,9 @@ array, where descriptor copies write nothing, so that no step asks whether there
 
 from treadle.analysis.divisibility import constant_value
 from treadle.analysis.element_bytes import tile_bytes
+from treadle.analysis.view_access import chosen_sizes, view_op
 from treadle.dialects import tile
 from treadle.dialects.tile_types import is_tile
-from treadle.errors import InternalError
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import arith, scf
 from treadle.machine import TargetSpec
@@ -57,6 +57,10 @@ class DeferredStores:
             _clone_with_sources(index, op, mapping)
         for offset in box.copy.offsets:
             _clone_with_sources(index, offset.owner, mapping)
+        if _last_tile_tests(box.copy):
+            for size in view_op(box.copy.view).size_values():
+                _clone_with_sources(index, size.owner if isinstance(size, SSAValue) else None, mapping)
+            _clone_with_sources(index, box.copy.view.owner, mapping)
         _clone_with_sources(index, box.copy, mapping)
 
     def chunks(self, steps: int) -> list[tuple[Box, ...]]:
@@ -132,6 +136,8 @@ def _placed(parts: Parts, boxes: tuple[Box, ...]) -> DeferredStores | str:
         if outside is None:
             return "no place behind the end of the array is known"
         before[outside[0]] = max(before[outside[0]], outside[1])
+        tests = (_root(value, fixed) for value in _last_tile_tests(box.copy))
+        before.update({root: 0 for root in tests if root is not None and root not in before})
     return DeferredStores(boxes, tuple(before), tuple(before.values()))
 
 
@@ -150,8 +156,12 @@ def _root(offset: SSAValue, fixed: set[Operation]) -> SSAValue | None:
 
 
 def _sizes(copy: tile.CopyOutOp) -> list[int]:
-    """Static extents of the array; 0 for others."""
-    view = copy.view.owner
-    if not isinstance(view, tile.ViewOp):
-        raise InternalError("a view that tile.view does not define")
-    return [size if isinstance(size, int) else 0 for size in view.size_values()]
+    """Static extents of the array, where it has two the larger; 0 for others."""
+    return [size if isinstance(size, int) else max(chosen_sizes(size) or (0,)) for size in view_op(copy.view).size_values()]
+
+
+def _last_tile_tests(copy: tile.CopyOutOp) -> list[SSAValue]:
+    """What the array's ends are chosen by, where it ends elsewhere for the last tiles."""
+    ends = [size for size in view_op(copy.view).size_values() if isinstance(size, SSAValue) and chosen_sizes(size) is not None]
+    tests = [end.owner.operands[0].owner for end in ends if isinstance(end.owner, Operation)]
+    return [test.lhs for test in tests if isinstance(test, arith.CmpiOp)]
