@@ -239,7 +239,7 @@ def ringed(form: RoleTile, problem: RoleProblem, spec: TargetSpec) -> RoleTile |
     # wait for all of theirs; they have a slot more in use.
     least = RUN_AHEAD_SLOTS if consumers == 1 else PAIR_RUN_AHEAD_SLOTS if consumers == 2 and form.m == problem.row.m else inf
     in_flight = 1 if slots >= least and not problem.promoted else form.steps_in_flight
-    deferred, group_m = defers_stores(form, problem, spec), raster(form, shape, spec)
+    deferred, group_m = defers_stores(form, problem, spec), raster(form, shape, spec, operand_bytes=problem.operand_bytes)
     sizes, groups = (form.m, form.n, form.k, form.warps), (form.consumer_warpgroups, slots, form.ping_pong)
     return RoleTile(*sizes, *groups, in_flight, group_m, deferred)
 
