@@ -125,6 +125,17 @@ CASES: dict[str, Case] = {
         replace(ROLES, tile=(64, 168, 64)),
         (ROLE, NARROW_BOX, r"tile\.copy .* memref<64x8xbf16"),
     ),
+    "ends-deferred": Case(
+        _matmul(9000, 520, 136), replace(ROLES, deferred_store=True), (r"overlaps_ends = \[0, 1\]", r"tile\.copy_out", DEFERRED)
+    ),
+    "ends-both-kn": Case(
+        _matmul(1096, 1992, 136, transposed=False),
+        replace(ROLES, cluster=4, cluster_n=2, group_m=4),
+        (r"overlaps_ends = \[0, 1\]", "cluster_barrier", r"tile\.copy_out"),
+    ),
+    "ends-exchanged": Case(
+        _matmul(1096, 1992, 136), replace(ROLES, form="exchanged"), (r"overlaps_ends = \[0, 1\]", r"tile\.store "), (r"tile\.copy_out",)
+    ),
     "exchanged-168": Case(_matmul(328, 2040, 136), replace(ROLES, tile=(64, 168, 64), form="exchanged"), (ROLE, r"tile\.store ")),
     "plain": Case(_matmul(300, 520, 200), replace(PLAIN, roles=False), (BF16, "bulk_tensor"), (r"pipe\.roles", PIPELINED)),
     "pipelined": Case(

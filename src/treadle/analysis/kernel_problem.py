@@ -305,7 +305,7 @@ class KernelProblem:
         operand's rows, which take much longer behind an array's end, and rows that lie along the side end where tiles may begin. Parts that
         a tile's workgroups merge are one tile's alone, and a matrix that is read besides may be the one that is written.
         """
-        nest, kind = self.nest, self.kind
+        kind = self.kind
         if self.merges_parts or any(result.is_read for result in results):
             return False, False
         sides = zip(self.axes[:2], (kind.lhs, kind.rhs), pieces, strict=True)
@@ -313,16 +313,17 @@ class KernelProblem:
         return m, n
 
     def _ends_whole(self, number: int) -> bool:
-        """Whether an axis of known size ends a whole access behind where tiles may begin, in rows of operands and results that lie along it."""
-        nest, axis = self.nest, self.nest.axes[number]
+        """Whether an axis of known size ends whole accesses behind where tiles may begin in rows that lie along it: 16 bytes, in results
+        whose rows begin elsewhere what these begin at.
+        """
+        nest, axis, whole = self.nest, self.nest.axes[number], self.spec.max_vector_bytes
         if not axis.size.is_constant or runs_along(nest, number) is not None:
             return False
         for access in nest.accesses:
             if nest.stride_along(access, axis) == constant(1):
-                apart = [nest.stride_along(access, other) for other in nest.axes if not other.block and other is not axis]
-                size = element_bytes(access.element)
-                whole = gcd(self.spec.max_vector_bytes, *(stride.divisor() * size for stride in apart)) if access.is_result else self.spec.max_vector_bytes
-                if axis.size.divisor() * size % whole:
+                size, others = element_bytes(access.element), [each for each in nest.axes if not each.block and each is not axis]
+                begins = (nest.stride_along(access, other).divisor() * size for other in others)
+                if axis.size.divisor() * size % (gcd(whole, *begins) if access.is_result else whole):
                     return False
         return True
 

@@ -40,9 +40,7 @@ class Tile(Protocol):
         ...
 
 
-def raster(
-    tile: Tile, shape: ContractionShape, spec: TargetSpec, rasters: Sequence[int] = RASTERS, *, operand_bytes: int = 2
-) -> int:
+def raster(tile: Tile, shape: ContractionShape, spec: TargetSpec, rasters: Sequence[int] = RASTERS, *, operand_bytes: int = 2) -> int:
     """Rows of tiles walked together, so that the tiles computed at one time read the fewest different rows of operands. One more of them
     where a last row would be left alone, whose neighbours share the narrow side of a tile: 320 x 18816 x 13376 in tiles of 64 x 256 took
     396 us on an H100 in rows of four and one, 277 in rows of five; of 30 tilings in five rows the gain was a fifth, in nine rows 2 %. All

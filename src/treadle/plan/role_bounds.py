@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from treadle.plan.mixed_widths import least_part, timed_columns
 from treadle.plan.part_merges import PAIR
 from treadle.plan.rasters import least_fetched_by_pairs
-from treadle.plan.role_clocks import ALONE_NEAR, NEAR, Copies, RoleModel, joined, least_chain, promoting_clocks
+from treadle.plan.role_clocks import NEAR, Copies, RoleModel, joined, least_chain, promoting_clocks
 from treadle.plan.role_clusters import cluster_kinds
 from treadle.plan.role_tiles import DEEPEST_RING, ROLE_MARGIN_BYTES, RoleTile, may_defer
 
@@ -65,7 +65,7 @@ class FormBounds:
 
     __slots__ = (
         *("_beside", "_brought", "_chain", "_computing", "_cut", "_defers", "_ends", "_form", "_high", "_kinds", "_leaving", "_low"),
-        *("_matrix", "_near", "_of_m", "_of_n", "_rates", "_slots", "_told", "_units", "first", "kinds"),
+        *("_matrix", "_of_m", "_of_n", "_rates", "_slots", "_told", "_units", "first", "kinds"),
     )
 
     def __init__(self, model: RoleModel, form: RoleTile, of_m: Extent, of_n: Extent) -> None:
@@ -81,7 +81,6 @@ class FormBounds:
         self._beside = self._leaving if model.threads_store and low.threads else elements * model.cut_stores(form)
         self._computing = elements * (model.heavy / form.consumer_warpgroups + model.reading)
         self._ends = rates.tile_overhead + self._computing + self._leaving
-        self._near = ALONE_NEAR if form.consumer_warpgroups * form.ping_pong == 1 else NEAR
         self._cut, self._defers = _cut_tiles(of_m.tiles, form, model), may_defer(form, model.problem)
         slot = (of_m.read + of_n.read) * form.k * model.problem.operand_bytes
         self._slots = max(2, min(DEEPEST_RING, (model.spec.shared_bytes_per_workgroup - ROLE_MARGIN_BYTES) // slot))
@@ -137,20 +136,20 @@ class FormBounds:
 
     def _clocks(self, copies: Copies, most: Copies, steps: int, tiles: int, between: float, *, in_turn: bool) -> float:
         """Of so many tiles with such copies in a step, at least and at most. `between`: clocks between two tiles of a unit."""
-        rates, units, near, full = self._rates, self._units, self._near, (tiles - 1) // self._units
+        rates, units, full = self._rates, self._units, (tiles - 1) // self._units
         arithmetic, copying = self._step(copies, most, tiles - full * units)
         sets = self._form.ping_pong
         if sets == 1:
-            last = _limited(steps * arithmetic, steps * copying + self._brought, near)
+            last = _limited(steps * arithmetic, steps * copying + self._brought, NEAR)
         else:
             last = self._in_ping_pong(steps * arithmetic, steps * copying + self._brought + self._beside)
         if full:
             arithmetic, copying = self._step(copies, most, units)
             copying = steps * copying + self._brought
             if not in_turn:
-                last += full * (_limited(steps * arithmetic, copying, near) + self._ends + rates.start_clocks)
+                last += full * (_limited(steps * arithmetic, copying, NEAR) + self._ends + rates.start_clocks)
             elif sets == 1:
-                last += full * _limited(steps * arithmetic + between + self._computing, copying + self._beside, near)
+                last += full * _limited(steps * arithmetic + between + self._computing, copying + self._beside, NEAR)
             else:
                 last += full * self._in_ping_pong(steps * arithmetic, copying + self._beside)
         return last + self._ends
@@ -158,7 +157,7 @@ class FormBounds:
     def _in_ping_pong(self, arithmetic: float, copying: float) -> float:
         """Clocks of a tile of sets that take turns."""
         rates = self._rates
-        loop = _limited(arithmetic + rates.ping_pong_overhead + rates.ping_pong_share * self._leaving, copying, self._near)
+        loop = _limited(arithmetic + rates.ping_pong_overhead + rates.ping_pong_share * self._leaving, copying, NEAR)
         return max(loop, (loop + self._computing + 2 * self._leaving) / self._form.ping_pong)
 
     def _with_narrower(self, steps: int) -> float:
@@ -172,4 +171,4 @@ class FormBounds:
         work = max(self._cut / units, (full + 1) * least_part(self._form.n, rates)) * steps * arithmetic
         moving = (full + 1) * (steps * copying + self._brought) + full * self._beside
         work += full * (rates.deferred_overhead + self._computing)
-        return rates.deferred_clocks + self._ends + _limited(work, moving, self._near)
+        return rates.deferred_clocks + self._ends + _limited(work, moving, NEAR)

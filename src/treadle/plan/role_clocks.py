@@ -44,11 +44,6 @@ COPIED_AHEAD = 3
 """How arithmetic and memory add up: rings keep the memory busy meanwhile (see `limited`)."""
 NEAR = 6
 """How two limits of a step add up where they are near one another (see `limited`)."""
-ALONE_NEAR = 4.5
-"""The same of a tile's arithmetic and copies, for one consumer warpgroup alone, which cannot compute while it waits for a slot: of 3,671
-tilings of some 300 products, on an H200, such ones were modelled 2 % too fast, those of 128 columns and more whose rows begin inside
-sectors 4 to 6 %.
-"""
 
 
 class Copies(NamedTuple):
@@ -273,7 +268,6 @@ class _TileModel:
         self.beside = self.leaving if model.threads_store and self.copies.threads else elements * model.cut_stores(tile)
         self.computing = elements * (model.heavy / tile.consumer_warpgroups + model.reading)
         self.between = self.rates.deferred_overhead if tile.deferred_store else self.rates.tile_overhead + self.leaving
-        self.near = ALONE_NEAR if tile.consumer_warpgroups * tile.ping_pong == 1 else NEAR
 
     def _step(self, active: int, part: float) -> tuple[float, float]:
         """Clocks of a step's arithmetic and of its copies, with so many units at work. Clocks follow power: arithmetic slows down."""
@@ -295,14 +289,14 @@ class _TileModel:
         copying, rates = steps * copies + self.brought + self.beside, self.rates
         if self.tile.ping_pong > 1:
             between = rates.ping_pong_overhead + rates.ping_pong_share * self.leaving
-            loop = limited(steps * arithmetic + between, copying, self.near)
+            loop = limited(steps * arithmetic + between, copying, NEAR)
             # An epilogue may take as long as the others' loops.
             return max(loop, (loop + self.computing + 2 * self.leaving) / self.tile.ping_pong)
         work = steps * arithmetic
         if self.tile.deferred_store:
             # Results that take longer to leave than the next tile's steps are waited for.
             work = limited(work, self.leaving, COPIED_AHEAD)
-        return limited(work + self.between + self.computing, copying, self.near)
+        return limited(work + self.between + self.computing, copying, NEAR)
 
     def last(self, steps: int, active: int, part: float = 1.0) -> float:
         """Clocks of a unit's last tile, whose results nothing hides."""
@@ -310,7 +304,7 @@ class _TileModel:
         if self.tile.ping_pong > 1:
             return self.turn(steps, active, part) + ends
         arithmetic, copies = self._step(active, part)
-        return limited(steps * arithmetic, steps * copies + self.brought, self.near) + ends
+        return limited(steps * arithmetic, steps * copies + self.brought, NEAR) + ends
 
 
 def _matrix_clocks(tile: RoleTile, problem: RoleProblem, spec: TargetSpec, *, is_tall: bool) -> float:

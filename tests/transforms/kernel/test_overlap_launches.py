@@ -19,6 +19,11 @@ OVERLAPPING = CompileOptions(overlap_launches="always")
 WAIT, RELEASE = "griddepcontrol.wait;", "griddepcontrol.launch_dependents;"
 
 
+def early(schedule: str) -> int:
+    """How many kernels of a schedule may start early."""
+    return len(re.findall(r"\boverlaps\b", schedule))
+
+
 def text(products: int, size: int = 200) -> str:
     """A chain of products."""
     f = Function("chain")
@@ -43,7 +48,7 @@ def test_every_kernel_waits_before_it_touches_global_memory() -> None:
     found = lowered(3)
     kernels = bodies(found.stages["asm"])
     # The second and the third product are one kernel.
-    assert len(kernels) == found.stages["schedule"].count("overlaps") == 2
+    assert len(kernels) == early(found.stages["schedule"]) == 2
     for body in kernels:
         assert body.count(WAIT) == body.count(RELEASE) == 1
         first = body.index(WAIT)
@@ -64,7 +69,7 @@ def test_programs_of_one_launch_other_machines_and_other_options_are_left_alone(
     products: int, target: str, options: CompileOptions
 ) -> None:
     found = lowered(products, target, options)
-    assert "overlaps" not in found.stages["schedule"]
+    assert not early(found.stages["schedule"])
     assert "griddepcontrol" not in found.stages["asm"]
     assert all("overlaps" not in kernel for kernel in json.loads(found.files["manifest.json"])["kernels"])
 
@@ -94,15 +99,15 @@ def product(name: str, options: CompileOptions, target: str = "sm_90a") -> str:
 def test_a_merge_and_its_parts_overlap_unasked() -> None:
     name = "gemm-bf16-nn-90x200x9000"
     asked = CompileOptions(split_reduction="12")
-    assert product(name, asked).count("overlaps") == 2
-    assert product(name, replace(asked, overlap_launches="never")).count("overlaps") == 0
-    assert product(name, asked, "gfx942").count("overlaps") == 0
+    assert early(product(name, asked)) == 2
+    assert early(product(name, replace(asked, overlap_launches="never"))) == 0
+    assert early(product(name, asked, "gfx942")) == 0
     # Nothing else does: the second product reads the first one's result as well.
-    assert lowered(3, options=CompileOptions()).stages["schedule"].count("overlaps") == 0
+    assert early(lowered(3, options=CompileOptions()).stages["schedule"]) == 0
 
 
 def test_contractions_of_copies_overlap_where_that_is_asked_for() -> None:
     """Unasked they do not: on a GPU that took 0.91 to 1.25 of the time, by shape."""
     name, asked = "gemm-bf16-nt-200x100x301", CompileOptions(row_padding="always")
-    assert product(name, asked).count("overlaps") == 0
-    assert product(name, replace(asked, overlap_launches="always")).count("overlaps") >= 2
+    assert early(product(name, asked)) == 0
+    assert early(product(name, replace(asked, overlap_launches="always"))) >= 2

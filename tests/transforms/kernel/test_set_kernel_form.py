@@ -118,7 +118,7 @@ def test_what_no_form_knows_is_an_error(text: str, why: str) -> None:
             "swapped operands: the large one on the instruction's side of 64, 48 rows a tile, 128 tiles for 132 units",
         ),
         (16, 4096, 14336, "swapped", "64 rows a tile, 64 tiles for 132 units; tile 64x16x128, a ring of 8 stages"),
-        (16, 28672, 4096, "swapped", "56 rows a tile, 512 tiles for 132 units"),
+        (8, 28672, 4096, "swapped", "56 rows a tile, 512 tiles for 132 units"),
         (65, 4096, 4096, "exchanged", "contraction 4096x65x4096"),
         (128, 4096, 4096, "roles", "consumer warpgroups"),
         (1, 1000, 4099, "streaming", "streamed"),

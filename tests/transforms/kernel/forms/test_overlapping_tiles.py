@@ -55,7 +55,7 @@ def test_each_element_is_computed_and_stored_once(seed: int) -> None:
     case = drawn(seed)
     config = config_of(kernels_of(stage(case, "schedule"))[0])
     assert isinstance(config, tiles.Config)
-    assert config.overlaps_ends == (case.m % config.tile[0] > 0 or case.n % config.tile[1] > 0)
+    assert bool(config.overlaps_ends) == (case.m % config.tile[0] > 0 or case.n % config.tile[1] > 0)
     assert run(case, seed) == ("", True)
 
 
@@ -77,7 +77,7 @@ def test_which_tiles_do() -> None:
     options: dict[str, Any] = {"tile": (32, 32, 16), "warps": (1, 1), "split_reduction": "off"}
     for m, n, overlaps in ((31, 64, False), (64, 31, False), (31, 70, True), (64, 96, False), (33, 32, True), (32, 33, True)):
         config = config_of(kernel_of(stage(ContractionCase(m, n, 40, "f32", "nt", "f32", options=options), "schedule")))
-        assert isinstance(config, tiles.Config) and config.overlaps_ends is overlaps
+        assert isinstance(config, tiles.Config) and bool(config.overlaps_ends) is overlaps
     beside = """
 func.func @f(%a: tensor<45x40xf32>, %b: tensor<40x70xf32>, %c: tensor<45x70xf32>) -> tensor<45x70xf32> {
   %r = linalg.matmul ins(%a, %b : tensor<45x40xf32>, tensor<40x70xf32>) outs(%c : tensor<45x70xf32>) -> tensor<45x70xf32>

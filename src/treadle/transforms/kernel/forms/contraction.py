@@ -20,7 +20,7 @@ class ContractionConfig(FormConfig):
 
     `a_type`, `b_type`, `accumulator_type`: what products and accumulators are computed in; `instruction`: a matrix instruction or "fma".
     `group_m`: rows of tiles that are walked together. `is_promoted`: see tiling/accumulation.py. `is_sequential`: loops are not pipelined.
-    `parts_together`: workgroups of a cluster that have, and merge, the parts of one tile. `overlaps_ends`: sides, 0 for m and 1 for n, along
+    `parts_together`: workgroups of a cluster that have, and merge, the parts of one tile. `overlaps_ends`: sides, 0 for m and 1 for n, at
     which the last tiles begin so much earlier that they end with the result (tiling/overlaps.py).
     """
 

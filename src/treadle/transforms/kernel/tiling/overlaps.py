@@ -12,8 +12,8 @@ from treadle.transforms.kernel.tiling.index_math import IndexBuilder
 
 
 def overlapping(index: IndexBuilder, place: SSAValue, extent: int, size: int) -> tuple[SSAValue, SSAValue]:
-    """Where the tile at a `place` of an axis of `size` elements begins, and where what it stores ends. Tiles behind the last one, which fill
-    clusters, compute what it does and store nothing: they begin where what is not the last one's ends.
+    """Where the tile at a `place` of an axis of `size` elements begins, and where what it stores ends. Tiles behind the last one, which
+    fill clusters, compute what it does and store nothing: they begin where what is not the last one's ends.
     """
     begin, last, end = index.multiply(place, extent), index.constant(size - extent), index.constant(size)
     is_last = index.insert(arith.CmpiOp(place, index.constant(size // extent), "eq"))
