@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from math import gcd
+from typing import NamedTuple
 
 from treadle.analysis.divisibility import EVERYTHING, constant_value, divisor
 from treadle.analysis.element_bytes import element_bytes
@@ -46,7 +47,7 @@ def access_facts(view: SSAValue, offsets: Sequence[SSAValue], dims: Sequence[int
         found = [_folded(windows, dim, facts) if windows.dims[dim] else facts for dim, facts in enumerate(found)]
     kernel = next((above for above in ancestors(op) if isinstance(above, tile.KernelOp)), None)
     bits = kernel.index_width() if kernel is not None else 32
-    sizes = [size for size in op.size_values() if chosen_sizes(size) is None]
+    sizes = [size for size in op.size_values() if chosen_size(size) is None]
     varies = not all(isinstance(each, int) or _is_of_launch(each) for each in (*sizes, *op.stride_values()))
     return AccessFacts(tuple(found), element_bytes(tile.memref_type(view).element_type), op.align.value.data, bits, varies)
 
@@ -59,12 +60,21 @@ def _folded(windows: Windows, dim: int, facts: DimFacts) -> DimFacts:
     return replace(facts, stride=None, stride_divisor=power_of_two_part(gcd(facts.stride_divisor, apart)))
 
 
-def chosen_sizes(size: int | SSAValue) -> tuple[int, int] | None:
-    """The two sizes, the one where its condition holds first, that a view's size is one of; None for any other."""
+class ChosenSize(NamedTuple):
+    """A view's size that is one of two, the first where the condition holds."""
+
+    condition: SSAValue
+    one: int
+    other: int
+
+
+def chosen_size(size: int | SSAValue) -> ChosenSize | None:
+    """A view's size as a choice of two; None for any other."""
     if isinstance(size, int) or not isinstance(size.owner, arith.SelectOp):
         return None
-    one, other = (constant_value(value) for value in size.owner.operands[1:])
-    return None if one is None or other is None else (one, other)
+    condition, *values = size.owner.operands
+    one, other = map(constant_value, values)
+    return None if one is None or other is None else ChosenSize(condition, one, other)
 
 
 def _is_of_launch(value: SSAValue) -> bool:

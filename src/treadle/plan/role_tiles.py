@@ -31,7 +31,7 @@ ELEMENTS_WITH_TWO_BUFFERS = 128 * 128
 """Of a group's tile: as many as the registers hold beside an epilogue."""
 SHORTEST_RING = 3
 """Slots of a ring at least: with two, a slot is filled in no less than a step and a copy's way. Of eight products, six or more tilings of
-each measured on an H200, none was fastest with two: 2 to 24 % behind others.
+each measured on an H200, none was fastest with two: 2 to 24 % behind others. What clusters merge leaves rings no room.
 """
 LONG_RING = 8
 """Slots of a ring that a short sum may have more of than steps: the next tiles' are copied ahead."""
@@ -237,7 +237,7 @@ def ringed(form: RoleTile, problem: RoleProblem, spec: TargetSpec) -> RoleTile |
     slot = shape.operand_rows(form.rows, form.n) * form.k * problem.operand_bytes
     deepest = CROWDED_RING if problem.is_crowded and problem.takes_turns else max(LONG_RING, min(DEEPEST_RING, steps))
     slots = min(deepest, (room - staging) // slot)
-    if (room - at_most) // slot < 2 or slots < SHORTEST_RING:
+    if (room - at_most) // slot < 2 or slots < (2 if problem.in_cluster else SHORTEST_RING):
         return None
     # One group alone waits for each step's instructions with nobody else's to run meanwhile, two of narrow tiles with little, and clusters
     # wait for all of theirs; they have a slot more in use.

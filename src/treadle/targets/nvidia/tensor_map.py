@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from treadle.analysis.view_access import chosen_sizes
+from treadle.analysis.view_access import chosen_size
 from treadle.artifact import TensorMap
 from treadle.dialects.tile import CopyOp, CopyOutOp, KernelOp, ViewOp, ints, memref_type, shared_layout_of
 from treadle.errors import InternalError
@@ -131,7 +131,8 @@ def plan_copy(kernel: KernelOp, op: CopyOp | CopyOutOp, limits: BulkTensorCopy, 
     if strides[dims[0]] != 1:
         raise InternalError(f"{op.name}: view dimension {dims[0]} is not contiguous")
     if isinstance(op, CopyOutOp):
-        for row_end in chosen_sizes(sizes[dims[0]]) or (sizes[dims[0]],):
+        ends = chosen_size(sizes[dims[0]])
+        for row_end in (sizes[dims[0]],) if ends is None else (ends.one, ends.other):
             _check_row_end(row_end, size)
 
     def expression(value: int | SSAValue) -> Expr:
@@ -152,11 +153,13 @@ def plan_copy(kernel: KernelOp, op: CopyOp | CopyOutOp, limits: BulkTensorCopy, 
         seen = replace(seen, dtype="tf32" if tf32 else type_name(element), swizzle=rows.name)
         return CopyPlan(TensorMapParam(view.pointer.index, seen, folded_start(view) * size), dims, tuple(boxes), folded)
 
+    pointer = view.pointer.index
+
     def maps(sizes: Sequence[int | SSAValue]) -> TensorMapParam | ChosenMap:
         for at, each in enumerate(sizes):
-            if isinstance(each, SSAValue) and (ends := chosen_sizes(each)) is not None:
-                one, other = (maps([*sizes[:at], end, *sizes[at + 1 :]]) for end in ends)
-                return ChosenMap(each.owner.operands[0], one, other)
+            if (ends := chosen_size(each)) is not None:
+                one, other = (maps([*sizes[:at], end, *sizes[at + 1 :]]) for end in (ends.one, ends.other))
+                return ChosenMap(ends.condition, one, other)
         seen = TensorMap(
             dtype="tf32" if tf32 else type_name(element),
             global_dim=tuple(expression(sizes[d]) for d in dims),
@@ -166,8 +169,9 @@ def plan_copy(kernel: KernelOp, op: CopyOp | CopyOutOp, limits: BulkTensorCopy, 
             swizzle=rows.name,
             l2_promotion="128B",
         )
-        return TensorMapParam(view.pointer.index, seen, view.offset.value.data * size)
+        return TensorMapParam(pointer, seen, view.offset.value.data * size)
 
     found = maps(sizes)
-    chosen = found if isinstance(found, ChosenMap) else None
-    return CopyPlan(found if chosen is None else next(chosen.params()), dims, tuple(boxes), chosen=chosen)
+    if isinstance(found, ChosenMap):
+        return CopyPlan(next(found.params()), dims, tuple(boxes), chosen=found)
+    return CopyPlan(found, dims, tuple(boxes))

@@ -6,7 +6,7 @@ array, where descriptor copies write nothing, so that no step asks whether there
 
 from treadle.analysis.divisibility import constant_value
 from treadle.analysis.element_bytes import tile_bytes
-from treadle.analysis.view_access import chosen_sizes, view_op
+from treadle.analysis.view_access import chosen_size, view_op
 from treadle.dialects import tile
 from treadle.dialects.tile_types import is_tile
 from treadle.ir.core import Operation, SSAValue
@@ -157,11 +157,12 @@ def _root(offset: SSAValue, fixed: set[Operation]) -> SSAValue | None:
 
 def _sizes(copy: tile.CopyOutOp) -> list[int]:
     """Static extents of the array, where it has two the larger; 0 for others."""
-    return [size if isinstance(size, int) else max(chosen_sizes(size) or (0,)) for size in view_op(copy.view).size_values()]
+    chosen = ((size, chosen_size(size)) for size in view_op(copy.view).size_values())
+    return [size if isinstance(size, int) else 0 if found is None else max(found.one, found.other) for size, found in chosen]
 
 
 def _last_tile_tests(copy: tile.CopyOutOp) -> list[SSAValue]:
     """What the array's ends are chosen by, where it ends elsewhere for the last tiles."""
-    ends = [size for size in view_op(copy.view).size_values() if isinstance(size, SSAValue) and chosen_sizes(size) is not None]
-    tests = [end.owner.operands[0].owner for end in ends if isinstance(end.owner, Operation)]
+    ends = map(chosen_size, view_op(copy.view).size_values())
+    tests = [end.condition.owner for end in ends if end is not None]
     return [test.lhs for test in tests if isinstance(test, arith.CmpiOp)]
