@@ -24,7 +24,7 @@ class RoleRates(Record):
     consumer warpgroup takes beside its instructions where none of them run under the next step. `power_factor`: by how much clocks fall
     where all matrix units are busy. `promoting_clocks`: of a step of one group alone that scales its sums and adds them to others
     in registers. `tall_factor`: how many times as long instructions take of groups that hold more accumulators than leave room beside them,
-    and have fewer slots.
+    and have fewer slots; `turns_factor`: of sets of groups that take tiles in turn.
 
     Of a tile outside its loop. `tile_overhead`: whatever its size. `epilogue_clocks`: of an element of the result on its way out of a
     compute unit; `cut_store_clocks`: beside these, where rows of the result begin inside a sector, half of it where inside a line alone;
@@ -68,6 +68,7 @@ class RoleRates(Record):
     power_factor: float
     promoting_clocks: float
     tall_factor: float
+    turns_factor: float
     tile_overhead: float
     epilogue_clocks: float
     cut_store_clocks: float

@@ -319,7 +319,7 @@ def _matrix_clocks(tile: RoleTile, problem: RoleProblem, spec: TargetSpec, *, is
 def _consumer_clocks(tile: RoleTile, matrix: float, rates: RoleRates) -> float:
     """Clocks in which consumers are through with a step's instructions: that much at least where they wait for them."""
     if tile.ping_pong > 1:
-        return matrix
+        return matrix * rates.turns_factor
     if tile.consumer_warpgroups == 1 and not tile.steps_in_flight:
         return matrix + rates.wait_clocks
     return limited(matrix, rates.step_clocks, NEAR)
