@@ -54,12 +54,13 @@ _H200_RATES = Rates(
     # clocks of pieces are an estimate by the instructions that a piece takes.
     general=GeneralRates(efficiency=0.75, launch_seconds=3e-6, overlapped_seconds=1.8e-6, element_macs=48, piece_clocks=2),
     # Fitted to 3,300 tilings of 330 random products (seeds 1 and 2, and some that had been slow on others) whose last tiles end with the
-    # result, and at half the weight to 4,000 older ones of 350 whose tiles stick out; of a third of the products, which the fit did not
-    # see, the tile of least modelled time takes 2.3 % longer than the fastest of some ten, and 2.1 % of the older ones (the constants
-    # before: 2.6 and 2.5 %). Of sets that take turns, 126 kernels of 60 us and more were modelled 3 to 4 % too fast, others of that length
-    # 1 % too slow: `turns_factor`. On another seed (tests/plan/role_times_h200.json) half of the times are within 5 %, nine of ten within
-    # 15 %. What threads copy is fitted to 455 tilings of 62 products of odd pitches (half within
-    # 7 %, nine of ten within 19 %; the choice among them takes 2.5 % longer than the best, 10 to 14 % before). What `read_share` and
+    # result, and at half the weight to 4,000 older ones of 350 products whose tiles stick out. Of a third of the products, which the fit
+    # did not see, the tile of least modelled time takes 2.3 % longer than the fastest of some ten, 2.0 % of the older ones (the constants
+    # before: 2.6 and 2.5 %). Without `apart_share` aligned kernels of 120 us and more whose copies take as long as their arithmetic were
+    # modelled 15 to 29 % too fast, those of 15 us were not; with it, of aligned products of 30 us and more that the fit did not see, the
+    # tile of least modelled time takes 0.6 % longer than the fastest, 1.3 % without. On another seed (tests/plan/role_times_h200.json) half
+    # of the times are within 5 %, nine of ten within 15 %. What threads copy is fitted to 455 tilings of 62 products of odd pitches (half
+    # within 7 %, nine of ten within 19 %; the choice among them takes 2.5 % longer than the best, 10 to 14 % before). What `read_share` and
     # `rounded_factor` say is an estimate; what threads store is by 528 exchanged kernels and 496 of odd pitches of these seeds. In four
     # rounds or fewer, half of the most rows of tiles was as fast or faster by up to 0.6 %; the steps of columns are fitted to 248 and
     # 232 columns beside 256.
@@ -68,6 +69,8 @@ _H200_RATES = Rates(
         stage_clocks=15.2,
         cache_row_clocks=1.715,
         own_share=0.138,
+        apart_share=0.156,
+        apart_steps=164,
         cut_line_factor=0.755,
         cut_request_factor=0.44,
         cut_sector_factor=1.284,
@@ -89,7 +92,6 @@ _H200_RATES = Rates(
         power_factor=0.104,
         promoting_clocks=260,
         tall_factor=1.02,
-        turns_factor=1.03,
         tile_overhead=410,
         epilogue_clocks=0.0486,
         cut_store_clocks=0.0597,
@@ -150,6 +152,8 @@ _H100_RATES = replace(
         stage_clocks=7.61,
         cache_row_clocks=2.21,
         own_share=0.3,
+        apart_share=0.156,  # the H200's: not measured on this product
+        apart_steps=164,
         cut_line_factor=0.0,
         cut_request_factor=1.53,
         cut_sector_factor=1.74,
@@ -171,7 +175,6 @@ _H100_RATES = replace(
         power_factor=0.16,
         promoting_clocks=260,
         tall_factor=0.946,
-        turns_factor=1.03,  # the H200's: not measured on this product
         tile_overhead=103,
         epilogue_clocks=0.0395,
         cut_store_clocks=0.0396,

@@ -8,7 +8,8 @@ class RoleRates(Record):
 
     Copies of a step. `row_clocks`: a box's row in a unit's copy engine, `stage_clocks`: a slot beside its rows. `cache_row_clocks`: the
     same row out of the cache that all units share, when all ask; `own_share`: the part of it that each unit's request takes, beside the
-    part of the rows that pairs of units fetch. `cut_line_factor`: how much longer a row takes that begins inside a line of the cache;
+    part of the rows that pairs of units fetch; `apart_share`: at most the part that they fetch apart, half of it from `apart_steps` on, for
+    pairs are at one step ever less. `cut_line_factor`: how much longer a row takes that begins inside a line of the cache;
     `cut_request_factor`, `cut_sector_factor`: and inside what is asked of it at once, at a sector or inside one. `beyond_clocks`: a row
     beyond an array's end, which all units' copies have in turn, beside what they ask of the cache. `copied_row_clocks`: of the producer's
     threads, a row that they copy, in pieces of any width; `copied_cache_clocks`: the same out of the cache that all units share, when all
@@ -24,7 +25,7 @@ class RoleRates(Record):
     consumer warpgroup takes beside its instructions where none of them run under the next step. `power_factor`: by how much clocks fall
     where all matrix units are busy. `promoting_clocks`: of a step of one group alone that scales its sums and adds them to others
     in registers. `tall_factor`: how many times as long instructions take of groups that hold more accumulators than leave room beside them,
-    and have fewer slots; `turns_factor`: of sets of groups that take tiles in turn.
+    and have fewer slots.
 
     Of a tile outside its loop. `tile_overhead`: whatever its size. `epilogue_clocks`: of an element of the result on its way out of a
     compute unit; `cut_store_clocks`: beside these, where rows of the result begin inside a sector, half of it where inside a line alone;
@@ -47,6 +48,8 @@ class RoleRates(Record):
     stage_clocks: float
     cache_row_clocks: float
     own_share: float
+    apart_share: float
+    apart_steps: float
     cut_line_factor: float
     cut_request_factor: float
     cut_sector_factor: float
@@ -68,7 +71,6 @@ class RoleRates(Record):
     power_factor: float
     promoting_clocks: float
     tall_factor: float
-    turns_factor: float
     tile_overhead: float
     epilogue_clocks: float
     cut_store_clocks: float

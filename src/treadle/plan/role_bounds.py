@@ -73,7 +73,7 @@ class FormBounds:
         low = high = joined(of_m.copies, of_n.copies, rates.stage_clocks)
         if model.meets:
             low = low._replace(cache=low.cache * (rates.own_share + least_fetched_by_pairs(of_m.read, of_n.read)))
-            high = high._replace(cache=high.cache * (rates.own_share + 1))
+            high = high._replace(cache=high.cache * (rates.own_share + rates.apart_share + 1))
         self._form, self._rates, self._units, self._low, self._high = form, rates, model.units, low, high
         self._matrix = model.matrix(form)
         self._chain = least_chain(form, self._matrix, rates) + promoting_clocks(form, model)

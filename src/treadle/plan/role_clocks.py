@@ -200,11 +200,15 @@ class RoleModel:
         return merge_clocks(tile, problem.parts, self.spec, in_cluster=problem.in_cluster, in_turn=problem.in_turn)
 
     def asked_of_cache(self, tile: RoleTile) -> float:
-        """How many times what a tile's rows take of the cache on average they do, by what pairs of units ask for together."""
+        """How many times what a tile's rows take of the cache on average they do, by what pairs of units ask for together: the less the
+        more steps they take.
+        """
         if not self.meets or tile.cluster > 1:
             return 1.0
         # A cluster's parts of a tile have nothing in common.
-        return self.rates.own_share + (1.0 if self.problem.in_cluster else fetched_by_pairs(tile, self.problem.shape))
+        steps = -(-self.k // tile.k) * -(-tile_count(tile, self.problem.shape) // self.units)
+        apart = self.rates.apart_share * steps / (steps + self.rates.apart_steps)
+        return self.rates.own_share + apart + (1.0 if self.problem.in_cluster else fetched_by_pairs(tile, self.problem.shape))
 
     def leaving(self, tile: RoleTile) -> float:
         """Clocks of an element of a tile's results on its way out."""
@@ -319,7 +323,7 @@ def _matrix_clocks(tile: RoleTile, problem: RoleProblem, spec: TargetSpec, *, is
 def _consumer_clocks(tile: RoleTile, matrix: float, rates: RoleRates) -> float:
     """Clocks in which consumers are through with a step's instructions: that much at least where they wait for them."""
     if tile.ping_pong > 1:
-        return matrix * rates.turns_factor
+        return matrix
     if tile.consumer_warpgroups == 1 and not tile.steps_in_flight:
         return matrix + rates.wait_clocks
     return limited(matrix, rates.step_clocks, NEAR)

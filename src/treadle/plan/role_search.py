@@ -310,7 +310,7 @@ class RoleSearch(RoleModel):
         """
         rates, problem, units, (m, groups, in_turns, may_defer, widths) = self.rates, self.problem, self.units, family
         of_m, fill = self._extent(0, m * groups, m, clusters=clusters), self.step * problem.operand_bytes * rates.fill_clocks
-        own, own_and_all, known, close = rates.own_share, rates.own_share + 1, self._known, self._close
+        own, own_and_all, known, close = rates.own_share, rates.own_share + rates.apart_share + 1, self._known, self._close
         promoting, shape = promoting_clocks(widths[0].tile, self), problem.shape
         may_be_narrower = may_defer and shape.m and shape.root_count == 1 and not (shape.groups_m or shape.groups_n or problem.promoted)
         _, tiles_m, read_m, (engine_m, cache_m, _, threads_m), beyond_m, *_ = of_m
