@@ -47,6 +47,7 @@ def drawn_problem(draw: random.Random) -> RoleProblem:
         parts=parts,
         in_cluster=merges and draw.choice((True, False)),
         in_turn=merges and draw.choice((True, False)),
+        overlaps=(draw.choice((True, False)), draw.choice((True, False))),
     )
 
 

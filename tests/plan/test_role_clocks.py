@@ -132,6 +132,27 @@ def test_rows_beyond_an_end_are_copied_in_turn() -> None:
     assert role_cost(tile, few, SPEC) < 0.9 * role_cost(tile, beyond, SPEC)
 
 
+@pytest.mark.parametrize(("m", "n"), [(5440, 72), (264, 3608), (200, 5440), (3608, 200)])
+def test_tiles_that_end_with_the_result_have_no_rows_beyond(m: int, n: int) -> None:
+    """They take as long as tiles of results that end with whole ones; a result of less than a tile has such rows."""
+    tile = RoleTile(64, 64, 64, 4, 1, 8, steps_in_flight=1)
+    out = RoleProblem(ROW, ContractionShape(1, m, n, 16320), 2, (ResultShape(2, True),))
+    ends, whole = replace(out, overlaps=(True, True)), replace(out, shape=ContractionShape(1, -(-m // 64) * 64, -(-n // 64) * 64, 16320))
+    assert role_cost(tile, ends, SPEC) == role_cost(tile, whole, SPEC) < role_cost(tile, out, SPEC)
+    wide = replace(tile, m=tile.m * 128)
+    assert role_cost(wide, ends, SPEC) == role_cost(wide, replace(ends, overlaps=(False, True)), SPEC)
+
+
+def test_pairs_of_units_ask_apart_the_more_steps_they_take() -> None:
+    """Of the steps of all tiles of a unit, up to the share that is fitted; pairs whose rows begin inside sectors ask apart anyway."""
+    tile, cut = RoleTile(64, 128, 64, 4, 2, 6), OperandRows(True, 16)
+    steps = [(1024, 64), (1024, 640), (8192, 640), (8192, 6400), (8192, 640_000)]
+    asked = [RoleModel(problem(m, 2048, k, OperandRows(), OperandRows()), SPEC).asked_of_cache(tile) for m, k in steps]
+    assert all(one < other for one, other in pairwise(asked))
+    assert 0.95 * SPEC.rates.roles.apart_share < asked[-1] - asked[0] < SPEC.rates.roles.apart_share
+    assert RoleModel(problem(8192, 2048, 6400, cut, cut), SPEC).asked_of_cache(tile) == 1.0
+
+
 @given(m=SIZES, n=SIZES, k=SIZES, cut=st.tuples(st.booleans(), st.booleans()), pieces=st.booleans())
 @example(m=20_000, n=200 * 5, k=8192, cut=(False, False), pieces=False)
 @example(m=20_000, n=216 * 3, k=8192, cut=(False, False), pieces=False)

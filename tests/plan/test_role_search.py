@@ -129,6 +129,7 @@ def test_the_best_tile_is_that_of_least_clocks(seed: int) -> None:
         takes_turns=parts == 1,
         parts=parts,
         in_cluster=parts > 1 and draw.choice((True, False)),
+        overlaps=(draw.choice((True, False)), draw.choice((True, False))),
     )
     model = RoleSearch(asked, SPEC)
     best, least = model.best(), min(model.costs().values())

@@ -237,6 +237,15 @@ def test_results_leave_late_where_registers_hold_them_and_workgroups_have_severa
     assert not any(t.deferred_store for t in role_tiles(by_thread, SPEC))
 
 
+@given(m=st.integers(1, 20_000), n=st.integers(1, 20_000), k=st.integers(1, 20_000), size=st.sampled_from((1, 2, 4)))
+@settings(max_examples=40, deadline=None)
+def test_rings_have_three_slots(m: int, n: int, k: int, size: int) -> None:
+    """Those whose parts clusters merge have less room."""
+    asked = RoleProblem(ROW, ContractionShape(8, m, n, k), 2, (ResultShape(size, True),), takes_turns=False, parts=8)
+    assert all(tile.num_stages >= 3 for tile in role_tiles(asked, SPEC))
+    assert all(tile.num_stages >= 2 for tile in role_tiles(replace(asked, in_cluster=True), SPEC))
+
+
 def test_a_group_alone_runs_ahead_and_stores_at_once() -> None:
     """Under stores that leave late it would wait for each step: 60 such kernels were modelled 0.87 of what they take where they did not."""
     alone = [t for t in role_tiles(problem(448, 9856, 3328), SPEC) if t.consumer_warpgroups == 1 and t.n == 176]

@@ -47,7 +47,7 @@ def access_facts(view: SSAValue, offsets: Sequence[SSAValue], dims: Sequence[int
         found = [_folded(windows, dim, facts) if windows.dims[dim] else facts for dim, facts in enumerate(found)]
     kernel = next((above for above in ancestors(op) if isinstance(above, tile.KernelOp)), None)
     bits = kernel.index_width() if kernel is not None else 32
-    sizes = [size for size in op.size_values() if chosen_size(size) is None]
+    sizes = [size for size in op.size_values() if op.folding is not None or chosen_size(size) is None]
     varies = not all(isinstance(each, int) or _is_of_launch(each) for each in (*sizes, *op.stride_values()))
     return AccessFacts(tuple(found), element_bytes(tile.memref_type(view).element_type), op.align.value.data, bits, varies)
 
