@@ -22,6 +22,7 @@ from transforms.role_kernels import kernel_of as kernel_of_roles
 from transforms.role_kernels import mixed_kernel, scheduled
 
 from treadle import machine, pipelines
+from treadle.analysis.view_access import chosen_size
 from treadle.bench.families import beside
 from treadle.dialects import pipe, tile
 from treadle.dialects.tile_attributes import PointerType
@@ -129,8 +130,9 @@ def arrays_of(kernel: tile.KernelOp) -> list[Array]:
             if kernel.arg_shapes is not None:
                 size = prod(int(text.data) for text in kernel.arg_shapes.data[number].data)
             else:
-                strides = tile.view_strides(views[argument].result)
-                size = 1 + sum((n - 1) * (s or 0) for n, s in zip(kind.get_shape(), strides, strict=True))
+                strides, ends = tile.view_strides(views[argument].result), map(chosen_size, views[argument].size_values())
+                sizes = [n if end is None else max(end.one, end.other) for n, end in zip(kind.get_shape(), ends, strict=True)]
+                size = 1 + sum((n - 1) * (s or 0) for n, s in zip(sizes, strides, strict=True))
             numbers = np.zeros(size) if views[argument] in counters else rng.integers(-3, 4, size)
             found.append(numbers.astype(storage_dtype(kind.element_type)))
         elif isinstance(argument.type, PointerType):

@@ -130,10 +130,10 @@ _H200_RATES = Rates(
     # taken takes 1.9 % longer than the best of some ten that were measured of each shape, 9 % longer for one of twenty. Of clusters of
     # four and eight, 120 workgroups began at once and 124 did not.
     arrivals=ArrivalRates(
-        arrival_clocks=1720,
+        arrival_clocks=1941,
         turn_clocks=478,
         traffic_factor=1.68,
-        cluster_clocks=750,
+        cluster_clocks=905,
         peer_bytes_per_clock=8.2,
         clustered_share=0.91,
         longest_together=4096,

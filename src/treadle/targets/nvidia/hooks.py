@@ -58,8 +58,7 @@ class NvidiaHooks(SimtHooks):
         super().__init__(spec)
         self.cpu = spec.name
         self._copies: dict[CopyOp | CopyOutOp, CopyPlan] = {}
-        self._maps: dict[TensorMapParam, str] = {}
-        self._unfetched: list[str] = []
+        self._maps, self._unfetched = dict[TensorMapParam, str](), list[str]()
         self._elected, self._shifted = Elected(), ShiftedCopies()
         self._cluster, self._resident = 1, 1
         self._is_uniform, self._is_early = True, False
@@ -83,13 +82,11 @@ class NvidiaHooks(SimtHooks):
         for op in kernel.body.walk():
             if isinstance(op, CopyOutOp) or (isinstance(op, CopyOp) and op.is_bulk):
                 tf32 = isinstance(op, CopyOp) and allocation(op.destination) in self._tf32
-                plan = plan_copy(kernel, op, self.spec.bulk_tensor, tf32=tf32)
-                self._copies[op] = plan
-                for param in (plan.param,) if plan.chosen is None else plan.chosen.params():
+                self._copies[op] = plan_copy(kernel, op, self.spec.bulk_tensor, tf32=tf32)
+                for param in self._copies[op].maps:
                     self._maps.setdefault(param, f"map{len(self._maps)}")
         # Without grid_constant LLVM copies the map to local memory, where the copy engine cannot read it.
-        words = 'byval([128 x i8]) align 64 "nvvm.grid_constant"'
-        self._unfetched = list(self._maps.values())
+        self._unfetched, words = list(self._maps.values()), 'byval([128 x i8]) align 64 "nvvm.grid_constant"'
         return [(param, Parameter(PTR, name, words)) for param, name in self._maps.items()]
 
     def shared_alignment(self, alloc: AllocOp) -> int:
@@ -337,8 +334,7 @@ class NvidiaHooks(SimtHooks):
 
     def _boxes(self, ctx: KernelContext, op: CopyOp | CopyOutOp, buffer: Buffer) -> list[tuple[str, str, str]]:
         """`(shared address, tensor map, coordinates)` of each box, as operands of what one thread issues."""
-        b, todo = ctx.b, self._elected
-        plan = self._copies[op]
+        b, todo, plan = ctx.b, self._elected, self._copies[op]
         moved_by(ctx, buffer, SLOT_ALIGN[plan.param.map.swizzle])  # slots keep the boxes aligned
         source = todo.operand(self._map(ctx, plan.chosen or plan.param))
         base = b.ptrtoint(buffer.address, I32)

@@ -9,6 +9,7 @@ from treadle.dialects.tile import CopyOp, CopyOutOp, KernelOp, ViewOp, ints, mem
 from treadle.errors import InternalError
 from treadle.ir.core import BlockArgument, SSAValue
 from treadle.ir.dialects import arith
+from treadle.layout.shared_layout import SharedLayout
 from treadle.machine import BulkTensorCopy
 from treadle.plan.expr import Expr, constant, maximum, minimum, symbol
 from treadle.plan.folded_copies import FoldedCopy
@@ -85,6 +86,11 @@ class CopyPlan:
     folded: FoldedCopy | None = None
     chosen: ChosenMap | None = None
 
+    @property
+    def maps(self) -> tuple[TensorMapParam, ...]:
+        """All of them."""
+        return (self.param,) if self.chosen is None else tuple(self.chosen.params())
+
 
 def _chunk(rows: int, limit: int) -> int:
     """The most rows of one box: all, or the largest divisor that is a multiple of 8 and within the limit."""
@@ -104,8 +110,20 @@ def _view_dims(dims: Sequence[int], inner: int, outer: int, sizes: Sequence[int 
 
 def _check_row_end(extent: int | SSAValue, element_size: int) -> None:
     """Copies out write whole 16-byte pieces: behind a row that ends within one they would write what is not theirs."""
-    if isinstance(extent, int) and extent * element_size % 16:
-        raise InternalError(f"tile.copy_out of rows of {extent} elements of {element_size} bytes: they do not end on 16 bytes")
+    for end in (extent,) if (ends := chosen_size(extent)) is None else (ends.one, ends.other):
+        if isinstance(end, int) and end * element_size % 16:
+            raise InternalError(f"tile.copy_out of rows of {end} elements of {element_size} bytes: they do not end on 16 bytes")
+
+
+def _boxes(layout: SharedLayout, inner: int, outer: int, width: int, height: int, size: int, rank: int) -> tuple[Box, ...]:
+    """Boxes of so many elements along the layout's inner and outer dimension that fill it. `rank`: of the tensor map."""
+    found: list[Box] = []
+    for column in range(0, layout.shape[inner], width):
+        for row in range(0, layout.shape[outer], height):
+            at = [0, 0]
+            at[inner], at[outer] = column, row
+            found.append(Box(layout.offset_of(at) * size, (column, row, *[0] * (rank - 2))))
+    return tuple(found)
 
 
 def plan_copy(kernel: KernelOp, op: CopyOp | CopyOutOp, limits: BulkTensorCopy, *, tf32: bool = False) -> CopyPlan:
@@ -131,9 +149,7 @@ def plan_copy(kernel: KernelOp, op: CopyOp | CopyOutOp, limits: BulkTensorCopy, 
     if strides[dims[0]] != 1:
         raise InternalError(f"{op.name}: view dimension {dims[0]} is not contiguous")
     if isinstance(op, CopyOutOp):
-        ends = chosen_size(sizes[dims[0]])
-        for row_end in (sizes[dims[0]],) if ends is None else (ends.one, ends.other):
-            _check_row_end(row_end, size)
+        _check_row_end(sizes[dims[0]], size)
 
     def expression(value: int | SSAValue) -> Expr:
         return constant(value) if isinstance(value, int) else size_expression(kernel, value)
@@ -142,16 +158,11 @@ def plan_copy(kernel: KernelOp, op: CopyOp | CopyOutOp, limits: BulkTensorCopy, 
     height = _chunk(layout.shape[rows.outer], limits.max_box_extent)
     if width > limits.max_box_extent or width * size % 16:
         raise InternalError(f"a box of {width} elements of {size} bytes")
-    boxes: list[Box] = []
-    for column in range(0, layout.shape[rows.inner], width):
-        for row in range(0, layout.shape[rows.outer], height):
-            at = [0, 0]
-            at[rows.inner], at[rows.outer] = column, row
-            boxes.append(Box(layout.offset_of(at) * size, (column, row, *[0] * (len(dims) - 2))))
+    boxes = _boxes(layout, rows.inner, rows.outer, width, height, size, len(dims))
     if view.folding is not None:
         folded, seen = folded_map(view, (dims[1], dims[0]), height, width, limits, expression)
         seen = replace(seen, dtype="tf32" if tf32 else type_name(element), swizzle=rows.name)
-        return CopyPlan(TensorMapParam(view.pointer.index, seen, folded_start(view) * size), dims, tuple(boxes), folded)
+        return CopyPlan(TensorMapParam(view.pointer.index, seen, folded_start(view) * size), dims, boxes, folded)
 
     pointer = view.pointer.index
 
@@ -173,5 +184,5 @@ def plan_copy(kernel: KernelOp, op: CopyOp | CopyOutOp, limits: BulkTensorCopy, 
 
     found = maps(sizes)
     if isinstance(found, ChosenMap):
-        return CopyPlan(next(found.params()), dims, tuple(boxes), chosen=found)
-    return CopyPlan(found, dims, tuple(boxes))
+        return CopyPlan(next(found.params()), dims, boxes, chosen=found)
+    return CopyPlan(found, dims, boxes)
