@@ -105,7 +105,9 @@ def test_swapped_kernels_and_their_merges_are_modelled_as_they_were_measured() -
     """No rate is fitted to these."""
     rows = json.loads((Path(__file__).parent / "swapped_times_h200.json").read_text())["measured"]
     errors = {merge: [swapped_error(row) for row in rows if row[-2] == merge] for merge in ("", "last", "kernel")}
-    assert all(abs(mean(found)) < 0.07 for found in errors.values())  # two of them are merged by the last, one by a kernel
+    assert abs(mean(errors[""])) < 0.03
+    # Two rows are merged by the last, one by a kernel: swapped kernels take the rates of roles, which a fit made 5 % slower here.
+    assert all(abs(mean(found)) < 0.07 for found in errors.values())
     far = sorted(abs(error) for found in errors.values() for error in found)
     assert far[len(far) // 2] < 0.06 and far[len(far) * 9 // 10] < 0.12
 

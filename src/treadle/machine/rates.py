@@ -8,7 +8,7 @@ class RoleRates(Record):
 
     Copies of a step. `row_clocks`: a box's row in a unit's copy engine, `stage_clocks`: a slot beside its rows. `cache_row_clocks`: the
     same row out of the cache that all units share, when all ask; `own_share`: the part of it that each unit's request takes, beside the
-    part of the rows that pairs of units fetch; `apart_share`: at most the part that they fetch apart, half of it from `apart_steps` on, for
+    part of the rows that pairs of units fetch; `apart_share`: at most the part that they fetch apart, half of it at `apart_steps`, for
     pairs are at one step ever less. `cut_line_factor`: how much longer a row takes that begins inside a line of the cache;
     `cut_request_factor`, `cut_sector_factor`: and inside what is asked of it at once, at a sector or inside one. `beyond_clocks`: a row
     beyond an array's end, which all units' copies have in turn, beside what they ask of the cache. `copied_row_clocks`: of the producer's
