@@ -97,6 +97,25 @@ def test_tiles_in_ping_pong_are_few_classes(stages: int, classes: int, nodes: in
     assert proof.cost <= nodes
 
 
+@pytest.mark.parametrize("stages", [3, 4])
+def test_threads_that_copy_for_sets_in_ping_pong_are_few_classes(stages: int) -> None:
+    """Threads of a producer may be in different tiles: the steps that one does in the next while another is still in the last are rounds
+    of their own, so that both tiles may have any number of steps more.
+    """
+    text = """
+    func.func @f(%a: tensor<1978x?xf16>, %b: tensor<?x4736xf16>, %c: tensor<1978x4736xf32>) -> tensor<1978x4736xf32> {
+      %r = linalg.matmul ins(%a, %b : tensor<1978x?xf16>, tensor<?x4736xf16>) outs(%c : tensor<1978x4736xf32>) -> tensor<1978x4736xf32>
+      return %r : tensor<1978x4736xf32>
+    }"""
+    module = mlir.load(text, "product.mlir")
+    options = CompileOptions(form="roles", tile=(64, 192, 64), warps=(4, 1), ping_pong=2, num_stages=stages, tuned=False, verify=False)
+    pipelines.lower(module, target_spec("sm_90a"), options, until="schedule")
+    (kernel,) = schedule_kernels(module)
+    proof = Proof(Program(kernel), 1, COMPILED)
+    assert proof.verdict().is_proven
+    assert proof.classes <= 70
+
+
 def test_large_sizes_are_tried_from_below() -> None:
     """A length of a loop stands for longer ones: a class each for those below it, as long as the first that is tried is any large one."""
     turns = "floor((3 * floor((n + 127) / 128) - p + 131) / 132)"

@@ -125,7 +125,7 @@ class Repetitions:
         self.log: list[Ended] = []
         self._saved: list[Moment] = []
         self._open_loops: frozenset[int] = frozenset()
-        self._pumps: dict[tuple[tuple[int, int, int, int], ...], int] = {}
+        self._pumps: dict[tuple[tuple[int, ...], ...], int] = {}
         self._stretches: dict[tuple[int, int], tuple[int, int, int]] = {}
         self._is_alone = len(self.cluster.workgroups) == 1
 
@@ -378,9 +378,20 @@ class Repetitions:
         return True
 
     def _note_pump(self, jumps: tuple[Jump, ...]) -> None:
-        """Remember that all these loops could go on by whole rounds together: a run over longer ones would come by this state again."""
+        """Remember that all these loops could go on by whole rounds together: a run over longer ones would come by this state again.
+
+        Strands that are in different iterations of one loop around theirs make other rounds than when they are in the same: where one has
+        gone on to the next tile and meets there who is still in the last, both have rounds of their own as well.
+        """
         frames = [(self.agents[number].frames[depth], number, step) for number, depth, step in jumps]
-        key = tuple([(number, frame.loop, frame.segment, step) for frame, number, step in frames])
+        around = [self.agents[number].frames[depth - 1] for number, depth, _ in jumps]
+        first = {frame.loop: frame.number for frame in reversed(around)}
+        key = tuple(
+            [
+                (number, frame.loop, frame.segment, step, outer.number - first[outer.loop])
+                for (frame, number, step), outer in zip(frames, around, strict=True)
+            ]
+        )
         pump = self._pumps.setdefault(key, len(self._pumps))
         for frame, _, step in frames:
             node = self.nodes[frame.loop]

@@ -1,7 +1,9 @@
 """The audit of AMD assembly: parsing, counters over all paths, what the schedule says, and that every rule can be broken."""
 
 import re
+from collections.abc import Collection
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from targets.amd import emulator, programs
@@ -181,6 +183,22 @@ def test_loads_that_the_schedule_has_under_way_are_not_waited_for() -> None:
     moved = f"\ts_cbranch_execnz .L2\n\ts_branch .L4\n.L2:\n{wide}\n\ts_branch .L4\n.L4:\n\tv_nop"
     assert drained(load=moved) == []
     assert drained("\ts_cbranch_scc0 .L3", "\ts_waitcnt vmcnt(0)", ".L3:", load=masked) == ["A5"]
+
+
+def test_loads_that_break_no_rule_are_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is followed along every path: hundreds of narrow loads behind branches of their own would take minutes."""
+    followed, pending = list[int](), Counters.surely_pending
+
+    def counted(self: Counters, accesses: Collection[int], *more: Any) -> None:
+        followed.extend(accesses)
+        pending(self, accesses, *more)
+
+    monkeypatch.setattr(Counters, "surely_pending", counted)
+    wide, narrow = "\tglobal_load_dword v0, v[2:3], off", "\tglobal_load_ubyte v0, v[2:3], off"
+    lines = ["\t.loc\t1 1 0", wide, ".L1:", "\t.loc\t1 2 0", *[narrow] * 9, wide, "\ts_barrier", "\ts_cbranch_scc1 .L1"]
+    counters = _counters(*lines)
+    assert drained_loads(counters, (SchedulePoint(2, "load", (1,), (2,)),)) == []
+    assert [counters.listing.instructions[at].mnemonic for at in followed] == ["global_load_dword"]
 
 
 def test_split_barriers_pair_up() -> None:

@@ -12,7 +12,7 @@ A counter goes up with each access it counts and down as they retire, in the ord
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Literal
 
 from treadle.records import dataclass
@@ -134,8 +134,13 @@ class Counters:
 
         replay(self.listing, self._matters, step, min, observe)
 
-    def surely_pending(self, flight: Callable[[int, int], Flight], observe: Callable[[int, Ages], None], kind: Kind = "load") -> None:
-        """Tell `observe` the accesses of a kind issued before an instruction: their age, `RETIRED` where some path has waited for them.
+    def surely_pending(
+        self,
+        accesses: Collection[int],
+        flight: Callable[[int, int], Flight],
+        observe: Callable[[int, Ages], None],
+    ) -> None:
+        """Tell `observe` which of some accesses were issued before an instruction: their age, `RETIRED` where some path has waited for them.
 
         `flight(at, access)`: what instruction `at` says of an access. It is told from its issue to where it is used, or no longer in flight
         after it was: code may issue it long before the schedule does, where nothing is said of it yet. Skipped masked code counts as
@@ -157,7 +162,7 @@ class Counters:
                     continue
                 key = old + known if said == "in flight" else key
                 ages[key] = max(age, ages.get(key, 0))
-            if self.kinds[at] == kind:
+            if at in accesses:
                 ages.pop(at + known, None)
                 ages[at] = 0
 

@@ -192,16 +192,16 @@ def drained_loads(counters: Counters, points: Sequence[SchedulePoint]) -> list[V
         if not found or not found[0].loops or found[0].kind not in ("barrier", "matrix"):
             return
         for load, age in ages.items():
-            one = listing.instructions[load]
-            counts = access_bytes(one) >= _REGISTER_BYTES and loop_of.get(one.source) == found[0].loops[-1]
-            if counts and age >= RETIRED and flight(at, load) == "in flight":
+            is_own = loop_of.get(listing.instructions[load].source) == found[0].loops[-1]
+            if is_own and age >= RETIRED and flight(at, load) == "in flight":
                 rule = "A5" if found[0].kind == "barrier" else "A3"
                 origin = listing.origin(found[0].loops[-1] if at in unnamed else found[0].line)
                 place = f"{listing.instructions[at].mnemonic}{origin}"
                 wrong.append(_violation(rule, listing, at, f"{listing.named(load)} is waited for ahead of {place}"))
                 return
 
-    counters.surely_pending(flight, observe)
+    wide = [load for load in counters.at("load") if access_bytes(listing.instructions[load]) >= _REGISTER_BYTES]
+    counters.surely_pending({load for load in wide if listing.instructions[load].source in loop_of}, flight, observe)
     return wrong
 
 
@@ -227,7 +227,7 @@ def drained_copies(counters: Counters, points: Sequence[SchedulePoint]) -> list[
                 wrong.append(_violation("A6", listing, at, f"{listing.named(copy)} is waited for ahead of {listing.named(at)}"))
                 return
 
-    counters.surely_pending(lambda at, copy: "unknown", observe, "copy")
+    counters.surely_pending(set(counters.at("copy")), lambda at, copy: "unknown", observe)
     return wrong
 
 
