@@ -27,7 +27,7 @@ from treadle.plan.expr_tables import shortened
 from treadle.plan.f32_split import IN_KERNEL, ROUNDED, SPLITS
 from treadle.plan.form_times import Gathered
 from treadle.plan.multiply_add_tiles import multiplies_pieces
-from treadle.plan.role_tiles import OperandRows, ResultShape, RoleProblem
+from treadle.plan.role_tiles import OperandRows, ResultShape, RoleProblem, width_step
 from treadle.plan.tile_config import ContractionShape, ContractionTypes, contraction_types, promotes
 from treadle.records import dataclass, replace
 
@@ -268,10 +268,9 @@ class KernelProblem:
         nest, spec, shape = self.nest, self.spec, self.shape
         row, operand_bytes = spec.instruction(self.types.instruction), self.types.operand_bytes
         results = self.results + tuple(read_shape(nest, a, spec) for a in nest.accesses if reads_whole_tile(nest, a))
-        # An operand that is contiguous along n is copied and read in whole rows of a swizzle.
         n_axis = nest.axes[main_axis(nest, "n")]
         along_n = any(nest.stride_along(a, n_axis) == constant(1) for a in nest.accesses if a.input_number == self.kind.rhs)
-        n_step = spec.slot_row_bytes // operand_bytes if along_n else row.n_step
+        n_step = width_step(OperandRows(not along_n), shape.k, row, operand_bytes, spec)
         # Bounds and addresses of runtime sizes take registers; so do threads that copy.
         pieces = self.copies.piece_bytes
         fixed, plain = self.is_fixed and not any(pieces), is_plain(nest)

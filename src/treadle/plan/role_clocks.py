@@ -360,7 +360,8 @@ def _step_copies(model: RoleModel, side: _Side, extent: int, k: int, together: i
     """
     rates, size, queue, rows, total = model.rates, model.problem.operand_bytes, model.queue, side.rows, side.extent
     span = model.spec.slot_row_bytes // size
-    boxes = extent * (k // span) if rows.along_k else -(-extent // span) * k
+    width = gcd(extent, span)  # columns of rows along m or n: halves of a swizzle's rows take as long as whole ones
+    boxes = extent * (k // span) if rows.along_k else extent // width * k
     if side.piece:
         rounds = model.problem.row.a_type == "tf32"
         # What goes through registers is waited for, and asked of the cache two steps ahead.
@@ -371,7 +372,7 @@ def _step_copies(model: RoleModel, side: _Side, extent: int, k: int, together: i
     factor = request_factor(rows.pitch_bytes if rows.along_k else gcd(rows.pitch_bytes, (apart if total > extent else 0) * size), rates)
     # The last tiles along a side have rows beyond the array's end, unless they begin earlier.
     left = 0 if side.overlaps and total >= extent else -total % (extent * whole)
-    missing = left * (k // span) if rows.along_k else left // span * k
+    missing = left * (k // span) if rows.along_k else left // width * k
     beyond = missing * extent / (total + left) * rates.beyond_clocks
     count = side.tiles / together
     return Copies(count * boxes * rates.row_clocks * factor, count * boxes * rates.cache_row_clocks * factor, count * beyond, 0)

@@ -19,7 +19,7 @@ def _has_parts(extent: int, along_k: bool, count: int, span: int) -> bool:
     """Whether `count` parts of an operand's buffer follow one another in memory: whole periods of its rows, whole swizzle spans, or where
     one span holds it rows along k.
     """
-    return extent % (SWIZZLED_ROWS * count) == 0 if along_k else extent == span or extent // span % count == 0
+    return extent % (SWIZZLED_ROWS * count) == 0 if along_k else extent == span or extent % (span * count) == 0
 
 
 def _cut_sides(problem: RoleProblem) -> tuple[bool, bool]:

@@ -21,7 +21,7 @@ from treadle.plan.form_times import (
 from treadle.plan.mixed_widths import MOST_NARROWER
 from treadle.plan.multiply_add_tiles import ROW_BYTES, MultiplyAdds, multiplies_pieces, multiply_add_seconds, multiply_add_tiles
 from treadle.plan.role_search import RoleSearch
-from treadle.plan.role_tiles import OperandRows, ResultShape, RoleProblem, exchanged_problem, may_be_exchanged
+from treadle.plan.role_tiles import OperandRows, ResultShape, RoleProblem, exchanged_problem, may_be_exchanged, width_step
 from treadle.plan.small_m import (
     MOST_ROWS,
     SmallShape,
@@ -235,12 +235,13 @@ class RoleCosts:
             both = self._may_exchange(shape, is_whole=is_whole)
             if both and len(self._models) == 1:
                 known, spec = self._models[0].problem, self._spec
-                of_a = known.row.n_step if known.operands[0].along_k else spec.slot_row_bytes // known.operand_bytes
-                self._models.append(RoleSearch(exchanged_problem(known, of_a), spec))
-            found = self._found[key] = [
-                model.of(replace(model.problem, shape=lying, is_plain=is_whole, takes_turns=alike))
-                for model, lying in zip(self._models, (shape, shape.exchanged) if both else (shape,), strict=False)
+                self._models.append(RoleSearch(exchanged_problem(known, _width_step(known, 0, known.shape, spec)), spec))
+            lying = (shape, shape.exchanged) if both else (shape,)
+            problems = [
+                _lying(model.problem, each, self._spec, is_plain=is_whole, takes_turns=alike)
+                for model, each in zip(self._models, lying, strict=False)
             ]
+            found = self._found[key] = [model.of(problem) for model, problem in zip(self._models, problems, strict=False)]
         return found
 
     def _may_exchange(self, shape: ContractionShape, *, is_whole: bool) -> bool:
@@ -290,8 +291,18 @@ def _role_problem(problem: SplitContraction, pieces: tuple[int, int], spec: Targ
     """What tiles of role kernels are chosen for."""
     row, size, result = spec.instruction(problem.types.instruction), problem.types.operand_bytes, ResultShape(problem.partial_bytes, True)
     a, b = (OperandRows(along, min(rows, spec.line_bytes)) for along, rows in zip(problem.along_k, problem.copied_rows, strict=True))
-    of_b = row.n_step if b.along_k else spec.slot_row_bytes // size
+    of_b = width_step(b, problem.shape.k, row, size, spec)
     return RoleProblem(row, problem.shape, size, (result,), of_b, piece_bytes=pieces, operands=(a, b))
+
+
+def _lying(problem: RoleProblem, shape: ContractionShape, spec: TargetSpec, *, is_plain: bool, takes_turns: bool) -> RoleProblem:
+    n_step = _width_step(problem, 1, shape, spec)
+    return replace(problem, shape=shape, is_plain=is_plain, takes_turns=takes_turns, n_step=n_step)
+
+
+def _width_step(problem: RoleProblem, which: int, shape: ContractionShape, spec: TargetSpec) -> int:
+    """What widths must be a multiple of where A (0) or B (1) of a problem is B, and its shape is another one."""
+    return width_step(problem.operands[which], shape.k, problem.row, problem.operand_bytes, spec)
 
 
 def choices_of_one_tile(

@@ -140,7 +140,8 @@ class Counters:
         flight: Callable[[int, int], Flight],
         observe: Callable[[int, Ages], None],
     ) -> None:
-        """Tell `observe` which of some accesses were issued before an instruction: their age, `RETIRED` where some path has waited for them.
+        """Tell `observe` which of some accesses were issued before an instruction: their age, `RETIRED` where some path has waited for
+        them.
 
         `flight(at, access)`: what instruction `at` says of an access. It is told from its issue to where it is used, or no longer in flight
         after it was: code may issue it long before the schedule does, where nothing is said of it yet. Skipped masked code counts as
