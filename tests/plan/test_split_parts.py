@@ -87,12 +87,15 @@ def product_of(m: int, n: int, k: int, target: str) -> tuple[SplitContraction, T
 
 
 def test_who_merges_is_the_faster_one() -> None:
-    """A few small parts cost the last workgroup less than a launch, many large ones more; where one is cheap or dear another one is taken,
-    and never a number of parts that a cluster cannot have.
+    """A few small parts cost the last workgroup less than a launch that begins when the one ahead has ended, many large ones more; where
+    one is cheap or dear another one is taken, and never a number of parts that a cluster cannot have.
     """
-    few, spec = product_of(128, 128, 4096, "sm_90a")
+    few, early = product_of(128, 128, 4096, "sm_90a")
     many, _ = product_of(64, 256, 65536, "sm_90a")
-    assert (parts := split_contraction(many, spec)) is not None and parts.merge == "kernel"
+    assert (parts := split_contraction(many, early)) is not None and parts.merge == "kernel"
+    apart_early = replace(early.product, fitted=replace(early.rates, arrivals=replace(early.rates.arrivals, cluster_clocks=1e5)))
+    assert (parts := split_contraction(few, replace(early, product=apart_early))) is not None and parts.merge == "kernel"
+    spec = replace(early, overlapping_launches=False)
     measured, times = spec.rates.arrivals, list[float]()
     apart, dear = replace(measured, cluster_clocks=1e5), replace(measured, cluster_clocks=1e5, arrival_clocks=1e5)
     for arrivals, merge in ((measured, "cluster"), (apart, "last"), (dear, "kernel")):

@@ -52,7 +52,7 @@ class Product(Record):
 _H200_RATES = Rates(
     # The share of the peak is for both kinds of work; launches follow each other within a few microseconds. The
     # clocks of pieces are an estimate by the instructions that a piece takes.
-    general=GeneralRates(efficiency=0.75, launch_seconds=3e-6, overlapped_seconds=0.8e-6, element_macs=48, piece_clocks=2),
+    general=GeneralRates(efficiency=0.75, launch_seconds=3e-6, overlapped_seconds=1e-6, element_macs=48, piece_clocks=2),
     # Fitted to 3,300 tilings of 330 random products (seeds 1 and 2, and some that had been slow on others) whose last tiles end with the
     # result, and at half the weight to 4,000 older ones of 350 products whose tiles stick out. Of a third of the products, which the fit
     # did not see, the tile of least modelled time takes 2.3 % longer than the fastest of some ten, 2.0 % of the older ones (the constants
