@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from treadle.machine import target_spec
 from treadle.machine.spec import TargetSpec
+from treadle.plan.mixed_widths import CLEAR_FACTOR
 from treadle.plan.rasters import RASTERS, UNEVEN_RASTERS, raster
 from treadle.plan.role_clocks import role_cost
 from treadle.plan.role_forms import MAX_ACCUMULATOR_REGISTERS, MAX_PLAIN_ACCUMULATOR_REGISTERS, role_tiles
@@ -131,14 +132,16 @@ def test_the_tile_that_is_chosen_measured_well(shape: tuple[int, int, int]) -> N
 
 
 def test_two_widths_are_modelled_to_gain_where_they_were_measured_to() -> None:
-    """Gains of at least 1 % are gains in the model, or are not considered; the largest of them are not the smallest of the model."""
+    """Gains of at least 1 % are gains in the model, but for what must be gained (`CLEAR_FACTOR`), or are not considered; the largest of
+    them are not the smallest of the model.
+    """
     rows = json.loads(Path(__file__).with_name("role_tiles_h200.json").read_text())["mixed_measured"]
     gains: list[tuple[float, float]] = []
     for m, n, k, narrow, ratio in rows:
         alone = RoleTile(64, 256, 64, 4, 2, 4, group_m=16, deferred_store=True)
         mixed = replace(alone, tail_tile_n=narrow)
         if mixed_tiles(mixed, problem(m, n, k), SPEC) is not None:
-            gains.append((ratio, role_cost(alone, problem(m, n, k), SPEC) / role_cost(mixed, problem(m, n, k), SPEC)))
+            gains.append((ratio, CLEAR_FACTOR * role_cost(alone, problem(m, n, k), SPEC) / role_cost(mixed, problem(m, n, k), SPEC)))
     assert len(gains) >= len(rows) - 2
     assert all(modelled > 1.0 for ratio, modelled in gains if ratio >= 1.01)
     assert max(gains)[1] > min(modelled for _, modelled in gains)

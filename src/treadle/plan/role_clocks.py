@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from treadle.machine.rates import RoleRates
 from treadle.machine.spec import TargetSpec
 from treadle.plan.cache_requests import SECTOR_BYTES, request_factor
-from treadle.plan.mixed_widths import timed_columns
+from treadle.plan.mixed_widths import CLEAR_FACTOR, timed_columns
 from treadle.plan.part_merges import cluster_clocks, last_clocks, turns_clocks
 from treadle.plan.rasters import fetched_by_pairs, read_again
 from treadle.plan.result_stores import cut_row_clocks, stored_cut_clocks
@@ -183,7 +183,7 @@ class RoleModel:
             wide, rounds = -(-mixed.first_narrow // units), -(-mixed.tiles // units)
             part = timed_columns(mixed.narrow, rates) / timed_columns(mixed.wide, rates)
             turns = clocks + wide * model.turn(steps, units) + (rounds - wide - 1) * model.turn(steps, units, part)
-            return turns + model.last(steps, units, part)
+            return CLEAR_FACTOR * (turns + model.last(steps, units, part))
         full, left = divmod(tile_count(tile, shape), units)
         if left == 0:
             full, left = full - 1, units
