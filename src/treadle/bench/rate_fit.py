@@ -29,7 +29,7 @@ FITTED: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         *(("roles", name) for name in ("cut_line_factor", "cut_request_factor", "cut_sector_factor")),
         *(("roles", name) for name in ("copied_row_clocks", "copied_cache_clocks", "held_clocks", "fill_clocks", "step_clocks")),
         *(("roles", name) for name in ("wait_clocks", "power_factor", "cut_run_clocks")),
-        *(("roles", name) for name in ("ring_clocks", "together_clocks", "both_clocks", "clustered_clocks")),
+        *(("roles", name) for name in ("ring_clocks", "clustered_ring_clocks", "together_clocks", "both_clocks", "clustered_clocks")),
         *(("roles", name) for name in ("tile_overhead", "epilogue_clocks", "cut_store_clocks", "stored_clocks")),
         *(("roles", name) for name in ("deferred_overhead", "deferred_clocks", "ping_pong_overhead", "ping_pong_share")),
         ("streaming", "fixed_clocks"),

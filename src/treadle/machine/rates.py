@@ -18,10 +18,12 @@ class RoleRates(Record):
     each byte of a stage of the ring. `start_clocks`: from a workgroup's end to the next one's first step, where workgroups take one tile
     each. `together_clocks`: of a step of workgroups that fill each other's slots, `both_clocks`: beside it for each of a cluster
     that fetches both operands once; `clustered_clocks`: of a kernel that has such.
-    `ring_clocks`: from a slot's release until what is copied into it is there, beside its rows; `held_ring_clocks`: the same where threads
-    copy.
+    `ring_clocks`: from a slot's release until what is copied into it is there, beside its rows; `clustered_ring_clocks`,
+    `held_ring_clocks`: the same in clusters, and where threads copy.
 
-    Arithmetic of a step. `step_clocks`: what consumers who wait for one another's instructions take at least; `wait_clocks`: what one
+    Arithmetic of a step. `step_clocks`: what consumers who wait for one another's instructions take at least; `near_alone`: how copies and
+    arithmetic of one consumer warpgroup alone add up, the less the more (see `limited`): no other one's instructions run while it waits
+    for a slot; `wait_clocks`: what one
     consumer warpgroup takes beside its instructions where none of them run under the next step. `power_factor`: by how much clocks fall
     where all matrix units are busy. `promoting_clocks`: of a step of one group alone that scales its sums and adds them to others
     in registers. `tall_factor`: how many times as long instructions take of groups that hold more accumulators than leave room beside them,
@@ -65,8 +67,10 @@ class RoleRates(Record):
     both_clocks: float
     clustered_clocks: float
     ring_clocks: float
+    clustered_ring_clocks: float
     held_ring_clocks: float
     step_clocks: float
+    near_alone: float
     wait_clocks: float
     power_factor: float
     promoting_clocks: float

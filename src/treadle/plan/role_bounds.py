@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from treadle.plan.mixed_widths import least_part, timed_columns
 from treadle.plan.part_merges import PAIR
 from treadle.plan.rasters import least_fetched_by_pairs
-from treadle.plan.role_clocks import NEAR, Copies, RoleModel, joined, least_chain, promoting_clocks
+from treadle.plan.role_clocks import NEAR, Copies, RoleModel, joined, least_chain, nearness, promoting_clocks
 from treadle.plan.role_clusters import cluster_kinds
 from treadle.plan.role_tiles import DEEPEST_RING, ROLE_MARGIN_BYTES, RoleTile, may_defer
 
@@ -65,7 +65,7 @@ class FormBounds:
 
     __slots__ = (
         *("_beside", "_brought", "_chain", "_computing", "_cut", "_defers", "_ends", "_form", "_high", "_kinds", "_leaving", "_low"),
-        *("_matrix", "_of_m", "_of_n", "_rates", "_slots", "_told", "_units", "first", "kinds"),
+        *("_matrix", "_near", "_of_m", "_of_n", "_rates", "_slots", "_told", "_units", "first", "kinds"),
     )
 
     def __init__(self, model: RoleModel, form: RoleTile, of_m: Extent, of_n: Extent) -> None:
@@ -76,6 +76,7 @@ class FormBounds:
             high = high._replace(cache=high.cache * (rates.own_share + rates.apart_share + 1))
         self._form, self._rates, self._units, self._low, self._high = form, rates, model.units, low, high
         self._matrix = model.matrix(form)
+        self._near = nearness(form, rates)
         self._chain = least_chain(form, self._matrix, rates) + promoting_clocks(form, model)
         self._leaving, self._brought = elements * model.leaving(form), elements * model.brought
         self._beside = self._leaving if model.threads_store and low.threads else elements * model.cut_stores(form)
@@ -101,14 +102,14 @@ class FormBounds:
             between = rates.tile_overhead + self._leaving
             alone = min(between, rates.deferred_overhead) if self._defers else between
             tiles = self._of_m.tiles * self._of_n.tiles
-            found = [self._clocks(self._low, self._high, steps, tiles * batch, alone, in_turn=in_turn)]
+            found = [self._clocks(self._low, self._high, rates.ring_clocks, steps, tiles * batch, alone, in_turn=in_turn)]
             for along_m, along_n, tiles, engine in self._told_kinds(model) if together else ():
                 clocks, tiles = inf, tiles * batch
                 if along_m * along_n == PAIR or tiles <= together:
                     clocks = self._ends + -(-tiles // self._units) * steps * (self._chain if self._chain > engine else engine)
                     if clocks + rates.clustered_clocks <= enough:
                         copies = model.copies_of(form, form.n, along_m, along_n)
-                        clocks = self._clocks(copies, copies, steps, tiles, between, in_turn=in_turn)
+                        clocks = self._clocks(copies, copies, rates.clustered_ring_clocks, steps, tiles, between, in_turn=in_turn)
                 found.append(rates.clustered_clocks + clocks)
             found.append(self._with_narrower(steps) if batch == 1 and self._cut else inf)
             self._told[key] = found
@@ -123,33 +124,35 @@ class FormBounds:
                 self._kinds.append(_Kind(along_m, along_n, tiles, engine))
         return self._kinds
 
-    def _step(self, copies: Copies, most: Copies, active: int) -> tuple[float, float]:
-        """Clocks of a step's arithmetic and of its copies, with so many units at work."""
+    def _step(self, copies: Copies, most: Copies, ring: float, active: int) -> tuple[float, float]:
+        """Clocks of a step's arithmetic and of its copies, with so many units at work. `ring`: what a slot is empty for at least."""
         share, matrix = active / self._units, self._matrix
         engine, cache, beyond, threads = most
         slowest = max(matrix, engine, cache * share + beyond * active, threads)
         arithmetic = self._chain * (1 + self._rates.power_factor * matrix / slowest * share)
         engine, cache, beyond, threads = copies
         found = _limited(engine, cache * share + beyond * active, NEAR)
-        found = _limited(found, (self._rates.ring_clocks + found) / (self._slots - 1), NEAR)
+        found = _limited(found, (ring + found) / (self._slots - 1), NEAR)
         return arithmetic, _limited(found, threads, NEAR) if threads else found
 
-    def _clocks(self, copies: Copies, most: Copies, steps: int, tiles: int, between: float, *, in_turn: bool) -> float:
-        """Of so many tiles with such copies in a step, at least and at most. `between`: clocks between two tiles of a unit."""
+    def _clocks(self, copies: Copies, most: Copies, ring: float, steps: int, tiles: int, between: float, *, in_turn: bool) -> float:
+        """Of so many tiles with such copies in a step, at least and at most. `ring`: see `_step`; `between`: clocks between two tiles of a
+        unit.
+        """
         rates, units, full = self._rates, self._units, (tiles - 1) // self._units
-        arithmetic, copying = self._step(copies, most, tiles - full * units)
+        arithmetic, copying = self._step(copies, most, ring, tiles - full * units)
         sets = self._form.ping_pong
         if sets == 1:
-            last = _limited(steps * arithmetic, steps * copying + self._brought, NEAR)
+            last = _limited(steps * arithmetic, steps * copying + self._brought, self._near)
         else:
             last = self._in_ping_pong(steps * arithmetic, steps * copying + self._brought + self._beside)
         if full:
-            arithmetic, copying = self._step(copies, most, units)
+            arithmetic, copying = self._step(copies, most, ring, units)
             copying = steps * copying + self._brought
             if not in_turn:
-                last += full * (_limited(steps * arithmetic, copying, NEAR) + self._ends + rates.start_clocks)
+                last += full * (_limited(steps * arithmetic, copying, self._near) + self._ends + rates.start_clocks)
             elif sets == 1:
-                last += full * _limited(steps * arithmetic + between + self._computing, copying + self._beside, NEAR)
+                last += full * _limited(steps * arithmetic + between + self._computing, copying + self._beside, self._near)
             else:
                 last += full * self._in_ping_pong(steps * arithmetic, copying + self._beside)
         return last + self._ends
@@ -167,7 +170,7 @@ class FormBounds:
         units, rates = self._units, self._rates
         if not (full := (self._of_m.tiles * self._of_n.tiles - 1) // units):
             return inf
-        arithmetic, copying = self._step(self._low, self._high, units)
+        arithmetic, copying = self._step(self._low, self._high, rates.ring_clocks, units)
         work = max(self._cut / units, (full + 1) * least_part(self._form.n, rates)) * steps * arithmetic
         moving = (full + 1) * (steps * copying + self._brought) + full * self._beside
         work += full * (rates.deferred_overhead + self._computing)

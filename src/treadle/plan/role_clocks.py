@@ -264,6 +264,7 @@ class _TileModel:
     def __init__(self, model: RoleModel, tile: RoleTile, copies: Copies) -> None:
         elements = tile.rows * tile.n
         self.tile, self.rates, self.units = tile, model.rates, model.units
+        self.near = nearness(tile, model.rates)
         self.copies = copies
         self.matrix = model.matrix(tile)
         self.chain = _consumer_clocks(tile, self.matrix, model.rates) + promoting_clocks(tile, model)
@@ -280,7 +281,8 @@ class _TileModel:
         busy = matrix / max(matrix, engine, cache * active / self.units + beyond * active, threads)
         arithmetic = self.chain * part * (1 + self.rates.power_factor * busy * active / self.units)
         copies = limited(engine, cache * active / self.units + beyond * active, NEAR)
-        copies = limited(copies, (self.rates.ring_clocks + copies) / max(1, stages - 1), NEAR)
+        ring = self.rates.clustered_ring_clocks if self.tile.cluster > 1 else self.rates.ring_clocks
+        copies = limited(copies, (ring + copies) / max(1, stages - 1), NEAR)
         if not threads:
             return arithmetic, copies
         # Half of the ring is in flight: the wait for one slot alone is hidden by no other.
@@ -300,7 +302,7 @@ class _TileModel:
         if self.tile.deferred_store:
             # Results that take longer to leave than the next tile's steps are waited for.
             work = limited(work, self.leaving, COPIED_AHEAD)
-        return limited(work + self.between + self.computing, copying, NEAR)
+        return limited(work + self.between + self.computing, copying, self.near)
 
     def last(self, steps: int, active: int, part: float = 1.0) -> float:
         """Clocks of a unit's last tile, whose results nothing hides."""
@@ -308,7 +310,7 @@ class _TileModel:
         if self.tile.ping_pong > 1:
             return self.turn(steps, active, part) + ends
         arithmetic, copies = self._step(active, part)
-        return limited(steps * arithmetic, steps * copies + self.brought, NEAR) + ends
+        return limited(steps * arithmetic, steps * copies + self.brought, self.near) + ends
 
 
 def _matrix_clocks(tile: RoleTile, problem: RoleProblem, spec: TargetSpec, *, is_tall: bool) -> float:
@@ -327,6 +329,11 @@ def _consumer_clocks(tile: RoleTile, matrix: float, rates: RoleRates) -> float:
     if tile.consumer_warpgroups == 1 and not tile.steps_in_flight:
         return matrix + rates.wait_clocks
     return limited(matrix, rates.step_clocks, NEAR)
+
+
+def nearness(tile: RoleTile, rates: RoleRates) -> float:
+    """How a tile's copies and its arithmetic add up where they are near one another (see `limited`)."""
+    return rates.near_alone if tile.consumer_warpgroups * tile.ping_pong == 1 else NEAR
 
 
 def least_chain(form: RoleTile, matrix: float, rates: RoleRates) -> float:
