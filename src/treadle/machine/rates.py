@@ -22,8 +22,8 @@ class RoleRates(Record):
     `held_ring_clocks`: the same in clusters, and where threads copy.
 
     Arithmetic of a step. `step_clocks`: what consumers who wait for one another's instructions take at least; `near_alone`: how copies and
-    arithmetic of one consumer warpgroup alone add up, the less the more (see `limited`): no other one's instructions run while it waits
-    for a slot; `wait_clocks`: what one
+    arithmetic of one consumer warpgroup alone add up where rows begin inside requests, the more the less it is (see `limited`): no other
+    one's instructions run while it waits for a slot; `wait_clocks`: what one
     consumer warpgroup takes beside its instructions where none of them run under the next step. `power_factor`: by how much clocks fall
     where all matrix units are busy. `promoting_clocks`: of a step of one group alone that scales its sums and adds them to others
     in registers. `tall_factor`: how many times as long instructions take of groups that hold more accumulators than leave room beside them,

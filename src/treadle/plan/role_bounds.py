@@ -76,7 +76,7 @@ class FormBounds:
             high = high._replace(cache=high.cache * (rates.own_share + rates.apart_share + 1))
         self._form, self._rates, self._units, self._low, self._high = form, rates, model.units, low, high
         self._matrix = model.matrix(form)
-        self._near = nearness(form, rates)
+        self._near = nearness(form, model)
         self._chain = least_chain(form, self._matrix, rates) + promoting_clocks(form, model)
         self._leaving, self._brought = elements * model.leaving(form), elements * model.brought
         self._beside = self._leaving if model.threads_store and low.threads else elements * model.cut_stores(form)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from treadle.machine.rates import RoleRates
 from treadle.machine.spec import TargetSpec
-from treadle.plan.cache_requests import SECTOR_BYTES, request_factor
+from treadle.plan.cache_requests import REQUEST_BYTES, SECTOR_BYTES, request_factor
 from treadle.plan.mixed_widths import CLEAR_FACTOR, timed_columns
 from treadle.plan.part_merges import cluster_clocks, last_clocks, turns_clocks
 from treadle.plan.rasters import fetched_by_pairs, read_again
@@ -115,8 +115,8 @@ class RoleModel:
 
     # Without a dictionary of their own, attributes are read in half of the time where many models share what they hold.
     __slots__ = (
-        *("_costs", "_cut", "_leaving", "_matrix", "brought", "heavy", "k", "kept", "meets", "problem", "queue", "rates", "reading"),
-        *("sides", "spec", "threads_store", "units", "written"),
+        *("_costs", "_cut", "_leaving", "_matrix", "brought", "heavy", "k", "kept", "meets", "near_alone", "problem", "queue", "rates"),
+        *("reading", "sides", "spec", "threads_store", "units", "written"),
     )
 
     def __init__(self, problem: RoleProblem, spec: TargetSpec) -> None:
@@ -133,6 +133,7 @@ class RoleModel:
         )
         self.queue = spec.queue_for("copy_in")
         self.meets = problem.piece_bytes == (0, 0) and not any(rows.pitch_bytes % SECTOR_BYTES for rows in problem.operands)
+        self.near_alone = rates.near_alone if any(rows.pitch_bytes % REQUEST_BYTES for rows in problem.operands) else NEAR
         brought = [result for result in problem.results if result.is_read and result.in_bulk]
         written = [result for result in problem.results if not (result.is_read and result.in_bulk)] or [ResultShape(0, True)]
         self.written = written
@@ -264,7 +265,7 @@ class _TileModel:
     def __init__(self, model: RoleModel, tile: RoleTile, copies: Copies) -> None:
         elements = tile.rows * tile.n
         self.tile, self.rates, self.units = tile, model.rates, model.units
-        self.near = nearness(tile, model.rates)
+        self.near = nearness(tile, model)
         self.copies = copies
         self.matrix = model.matrix(tile)
         self.chain = _consumer_clocks(tile, self.matrix, model.rates) + promoting_clocks(tile, model)
@@ -331,9 +332,9 @@ def _consumer_clocks(tile: RoleTile, matrix: float, rates: RoleRates) -> float:
     return limited(matrix, rates.step_clocks, NEAR)
 
 
-def nearness(tile: RoleTile, rates: RoleRates) -> float:
+def nearness(tile: RoleTile, model: RoleModel) -> float:
     """How a tile's copies and its arithmetic add up where they are near one another (see `limited`)."""
-    return rates.near_alone if tile.consumer_warpgroups * tile.ping_pong == 1 else NEAR
+    return model.near_alone if tile.consumer_warpgroups * tile.ping_pong == 1 else NEAR
 
 
 def least_chain(form: RoleTile, matrix: float, rates: RoleRates) -> float:
