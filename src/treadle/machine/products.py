@@ -52,8 +52,8 @@ class Product(Record):
 _H200_RATES = Rates(
     # The share of the peak is for both kinds of work; launches follow each other within a few microseconds. The
     # clocks of pieces are an estimate by the instructions that a piece takes. What a launch that overlaps takes is by 559 splits of 101
-    # products of seeds 1 and 2 and some that had been slow: with 1.8 us they were modelled 5 % too slow, and what is chosen took 2.4 % longer
-    # than the best of some six numbers of parts, with 1 us 1.8 %.
+    # products of seeds 1 and 2 and some that had been slow: with 1.8 us they were modelled 5 % too slow, and what is chosen took 2.4 %
+    # longer than the best of some six numbers of parts, with 1 us 1.8 %.
     general=GeneralRates(efficiency=0.75, launch_seconds=3e-6, overlapped_seconds=1e-6, element_macs=48, piece_clocks=2),
     # Fitted to 3,300 tilings of 330 random products (seeds 1 and 2, and some that had been slow on others) whose last tiles end with the
     # result, and at half the weight to 4,000 older ones of 350 products whose tiles stick out. Of a third of the products, which the fit
