@@ -108,6 +108,21 @@ CASES: dict[str, Case] = {
         replace(ROLES, cluster=8, cluster_n=4, group_m=2),
         (ROLE, r"multicast array<i64: 0, 2, 4, 6> relative", "cluster_barrier"),
     ),
+    "cluster-left-over": Case(
+        _matmul(760, 520, 1064),
+        replace(ROLES, tile=(64, 104, 64), cluster=4, group_m=4),
+        (ROLE, r"multicast array<i64: 0, 1, 2, 3>", "cluster_barrier"),
+    ),
+    "cluster-spans": Case(
+        _matmul(760, 488, 1064, transposed=False),
+        replace(ROLES, tile=(64, 96, 64), cluster=4, group_m=4),
+        (ROLE, r"multicast array<i64: 0, 1, 2, 3>", r"memref<16x32xbf16", "cluster_barrier"),
+    ),
+    "cluster-two-rounds": Case(
+        _matmul(2040, 1240, 1064),
+        replace(ROLES, tile=(64, 104, 64), cluster=4, group_m=4),
+        (ROLE, r"multicast array<i64: 0, 1, 2, 3>", r'grid = \["120"'),
+    ),
     "cluster-deferred": Case(
         _matmul(2040, 1536, 136), replace(ROLES, cluster=2, deferred_store=True), (SHARED_FETCH, "cluster_barrier", DEFERRED)
     ),

@@ -205,7 +205,7 @@ def test_clusters_are_for_rows_that_begin_inside_requests() -> None:
     divided = problem(104, 91 * 96, 5576, cut, whole).shape
     assert [cluster_extents(each, divided) for each in found] == [(1, 1)] * 2, "nothing cuts off stores there"
     fewer = [each.cluster for each in in_clusters(tile, problem(1040, 8768, 5576, cut, whole), SPEC)]
-    assert fewer == [2], "clusters of four do not begin at once"
+    assert fewer == [2], "clusters of four take more than two rounds"
 
 
 def test_clusters_may_fetch_both_operands_once() -> None:
@@ -219,7 +219,7 @@ def test_clusters_may_fetch_both_operands_once() -> None:
 
     assert both(232, 7064, cut, whole) == both(232, 7064, whole, cut) == [(2, 2), (2, 4)]
     assert both(464, 3560, cut, cut) == [(2, 2), (4, 2), (2, 4)]
-    assert both(232, 7064, cut, cut, replace(tile, n=120)) == [], "120 rows of B have no two parts of whole periods"
+    assert both(232, 7064, cut, cut, replace(tile, n=120)) == [(2, 2), (2, 4)], "of 15 periods one is left over"
     assert both(120, 7064, cut, cut) == [], "nobody beside along m"
     assert both(1040, 8768, cut, cut) == [], "clusters do not begin at once"
     shape = problem(232, 7064, 9880, cut, cut).shape

@@ -17,7 +17,8 @@ class RoleRates(Record):
     shifted into place; `rounded_factor`: beside that, those that are rounded on their way. `fill_clocks`: before a kernel's first step, for
     each byte of a stage of the ring. `start_clocks`: from a workgroup's end to the next one's first step, where workgroups take one tile
     each. `together_clocks`: of a step of workgroups that fill each other's slots, `both_clocks`: beside it for each of a cluster
-    that fetches both operands once; `clustered_clocks`: of a kernel that has such.
+    that fetches both operands once; `clustered_clocks`: of a kernel that has pairs of such, `larger_clusters_clocks`: of one that has larger
+    clusters.
     `ring_clocks`: from a slot's release until what is copied into it is there, beside its rows; `clustered_ring_clocks`,
     `held_ring_clocks`: the same in clusters, and where threads copy.
 
@@ -66,6 +67,7 @@ class RoleRates(Record):
     together_clocks: float
     both_clocks: float
     clustered_clocks: float
+    larger_clusters_clocks: float
     ring_clocks: float
     clustered_ring_clocks: float
     held_ring_clocks: float

@@ -10,7 +10,7 @@ from treadle.plan.mixed_widths import least_part, timed_columns
 from treadle.plan.part_merges import PAIR
 from treadle.plan.rasters import least_fetched_by_pairs
 from treadle.plan.role_clocks import NEAR, Copies, RoleModel, joined, least_chain, nearness, promoting_clocks
-from treadle.plan.role_clusters import cluster_kinds
+from treadle.plan.role_clusters import ROUNDS_OF_QUADS, cluster_kinds, clustered_clocks
 from treadle.plan.role_tiles import DEEPEST_RING, ROLE_MARGIN_BYTES, RoleTile, may_defer
 
 FAR: Final = 4
@@ -50,12 +50,17 @@ def _limited(one: float, other: float, sharpness: float) -> float:
 
 
 class _Kind(NamedTuple):
-    """Workgroups of a cluster along m and n, tiles of a batch in whole clusters, and clocks of the engine for a step's copies."""
+    """Workgroups of a cluster along m and n, tiles of a batch in whole clusters, clocks of the engine for a step's copies, of the kernel
+    beside its steps, units that have tiles at one time, and how many rounds of them there may be.
+    """
 
     along_m: int
     along_n: int
     tiles: int
     engine: float
+    beside: float
+    units: int
+    rounds: float
 
 
 class FormBounds:
@@ -93,7 +98,7 @@ class FormBounds:
     def told(self, model: RoleModel, together: int, enough: float) -> list[float]:
         """Clocks from the first step on but for merging parts: of tiles alone, in clusters of each kind, with narrower ones beside;
         infinitely many where there are none, and less than could be told where they are more than `enough`. `together`: how many tiles
-        clusters of more than two workgroups have at most; 0 where there are no clusters.
+        of clusters of more than two workgroups begin at once; 0 where there are no clusters.
         """
         batch, in_turn = model.problem.shape.batch or 1, model.problem.takes_turns
         key = (batch, model.k, in_turn, together > 0)
@@ -102,26 +107,28 @@ class FormBounds:
             between = rates.tile_overhead + self._leaving
             alone = min(between, rates.deferred_overhead) if self._defers else between
             tiles = self._of_m.tiles * self._of_n.tiles
-            found = [self._clocks(self._low, self._high, rates.ring_clocks, steps, tiles * batch, alone, in_turn=in_turn)]
-            for along_m, along_n, tiles, engine in self._told_kinds(model) if together else ():
+            found = [self._clocks(self._low, self._high, rates.ring_clocks, steps, tiles * batch, alone, self._units, in_turn=in_turn)]
+            for along_m, along_n, tiles, engine, beside, units, rounds in self._told_kinds(model, together) if together else ():
                 clocks, tiles = inf, tiles * batch
-                if along_m * along_n == PAIR or tiles <= together:
-                    clocks = self._ends + -(-tiles // self._units) * steps * (self._chain if self._chain > engine else engine)
-                    if clocks + rates.clustered_clocks <= enough:
+                if tiles <= rounds * units:
+                    clocks = self._ends + -(-tiles // units) * steps * (self._chain if self._chain > engine else engine)
+                    if clocks + beside <= enough:
                         copies = model.copies_of(form, form.n, along_m, along_n)
-                        clocks = self._clocks(copies, copies, rates.clustered_ring_clocks, steps, tiles, between, in_turn=in_turn)
-                found.append(rates.clustered_clocks + clocks)
+                        clocks = self._clocks(copies, copies, rates.clustered_ring_clocks, steps, tiles, between, units, in_turn=in_turn)
+                found.append(beside + clocks)
             found.append(self._with_narrower(steps) if batch == 1 and self._cut else inf)
             self._told[key] = found
         return found
 
-    def _told_kinds(self, model: RoleModel) -> list[_Kind]:
+    def _told_kinds(self, model: RoleModel, together: int) -> list[_Kind]:
         if not self._kinds:
             (_, tiles_m, _, of_m, *_), (_, tiles_n, _, of_n, *_) = self._of_m, self._of_n
             for along_m, along_n in self.kinds:
                 tiles = -(-tiles_m // along_m) * along_m * -(-tiles_n // along_n) * along_n
                 engine = self._rates.stage_clocks + model.meeting(along_m, along_n) + of_m.engine / along_n + of_n.engine / along_m
-                self._kinds.append(_Kind(along_m, along_n, tiles, engine))
+                size = along_m * along_n
+                units, rounds = (self._units, inf) if size == PAIR else (together, 1 if 1 not in (along_m, along_n) else ROUNDS_OF_QUADS)
+                self._kinds.append(_Kind(along_m, along_n, tiles, engine, clustered_clocks(size, self._rates), units, rounds))
         return self._kinds
 
     def _step(self, copies: Copies, most: Copies, ring: float, active: int) -> tuple[float, float]:
@@ -135,11 +142,13 @@ class FormBounds:
         found = _limited(found, (ring + found) / (self._slots - 1), NEAR)
         return arithmetic, _limited(found, threads, NEAR) if threads else found
 
-    def _clocks(self, copies: Copies, most: Copies, ring: float, steps: int, tiles: int, between: float, *, in_turn: bool) -> float:
+    def _clocks(
+        self, copies: Copies, most: Copies, ring: float, steps: int, tiles: int, between: float, units: int, *, in_turn: bool
+    ) -> float:
         """Of so many tiles with such copies in a step, at least and at most. `ring`: see `_step`; `between`: clocks between two tiles of a
-        unit.
+        unit; `units`: those that have tiles at one time.
         """
-        rates, units, full = self._rates, self._units, (tiles - 1) // self._units
+        rates, full = self._rates, (tiles - 1) // units
         arithmetic, copying = self._step(copies, most, ring, tiles - full * units)
         sets = self._form.ping_pong
         if sets == 1:

@@ -22,9 +22,10 @@ from treadle.machine.rates import RoleRates
 from treadle.machine.spec import TargetSpec
 from treadle.plan.cache_requests import REQUEST_BYTES, SECTOR_BYTES, request_factor
 from treadle.plan.mixed_widths import CLEAR_FACTOR, timed_columns
-from treadle.plan.part_merges import cluster_clocks, last_clocks, turns_clocks
+from treadle.plan.part_merges import PAIR, cluster_clocks, clustered_units, last_clocks, turns_clocks
 from treadle.plan.rasters import fetched_by_pairs, read_again
 from treadle.plan.result_stores import cut_row_clocks, stored_cut_clocks
+from treadle.plan.role_clusters import clustered_clocks, fetched_share
 from treadle.plan.role_forms import role_tiles
 from treadle.plan.role_tiles import (
     ELEMENTS_WITH_TWO_BUFFERS,
@@ -176,7 +177,9 @@ class RoleModel:
         model = _TileModel(self, tile, copies._replace(cache=copies.cache * self.asked_of_cache(tile)))
         clocks = tile.k * problem.operand_bytes * shape.operand_rows(tile.rows, tile.n) * rates.fill_clocks
         clocks += rates.deferred_clocks if tile.deferred_store else 0
-        clocks += rates.clustered_clocks if tile.cluster > 1 else 0
+        if tile.cluster > 1:
+            clocks += clustered_clocks(tile.cluster, rates)
+            units = clustered_units(tile.cluster, self.spec)
         if problem.parts > 1:
             clocks += self.merging(tile)
         if mixed is not None:
@@ -382,5 +385,5 @@ def _step_copies(model: RoleModel, side: _Side, extent: int, k: int, together: i
     left = 0 if side.overlaps and total >= extent else -total % (extent * whole)
     missing = left * (k // span) if rows.along_k else left // width * k
     beyond = missing * extent / (total + left) * rates.beyond_clocks
-    count = side.tiles / together
+    count = side.tiles * fetched_share(extent, rows.along_k, together)
     return Copies(count * boxes * rates.row_clocks * factor, count * boxes * rates.cache_row_clocks * factor, count * beyond, 0)

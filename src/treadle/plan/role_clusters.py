@@ -1,7 +1,9 @@
 """Clusters of workgroups of role kernels that fetch what they share once: which are worth a look. No IR."""
 
 from functools import lru_cache
+from math import inf
 
+from treadle.machine.rates import RoleRates
 from treadle.machine.spec import TargetSpec
 from treadle.plan.cache_requests import REQUEST_BYTES
 from treadle.plan.part_merges import PAIR, clustered_units
@@ -11,15 +13,23 @@ from treadle.records import replace
 
 BOTH_EXTENTS = ((PAIR, PAIR), (2 * PAIR, PAIR), (PAIR, 2 * PAIR))
 """Workgroups along m and n of clusters that fetch both operands once."""
+ROUNDS_OF_QUADS = 2
+"""Of clusters of four that share one operand."""
 SWIZZLED_ROWS = 8
 """Rows of a swizzle's period."""
 
 
-def _has_parts(extent: int, along_k: bool, count: int, span: int) -> bool:
-    """Whether `count` parts of an operand's buffer follow one another in memory: whole periods of its rows, whole swizzle spans, or where
-    one span holds it rows along k.
-    """
-    return extent % (SWIZZLED_ROWS * count) == 0 if along_k else extent == span or extent % (span * count) == 0
+def _has_parts(extent: int, along_k: bool, count: int) -> bool:
+    """Whether `count` workgroups can fetch a part each of an operand's buffer: whole periods of its rows, or rows along k of its spans."""
+    return extent >= SWIZZLED_ROWS * count if along_k else True
+
+
+def fetched_share(extent: int, along_k: bool, count: int) -> float:
+    """Which share of an operand's rows each of `count` workgroups fetches: its part, and what is left over of whole periods."""
+    periods = extent // SWIZZLED_ROWS
+    if not along_k or periods % count == 0:
+        return 1 / count
+    return (periods // count + periods % count) / periods
 
 
 def _cut_sides(problem: RoleProblem) -> tuple[bool, bool]:
@@ -40,20 +50,20 @@ def may_cluster(problem: RoleProblem) -> bool:
     return not (problem.in_cluster or problem.in_turn) and shares_operands(problem)
 
 
-def most_parts(which: int, extent: int, problem: RoleProblem, spec: TargetSpec) -> int:
+def most_parts(which: int, extent: int, problem: RoleProblem) -> int:
     """How many workgroups of a cluster may fetch a part each of a tile's rows of A (0) or of B (1) where that is worth a look, else 1."""
     if not _cut_sides(problem)[which]:
         return 1
-    along_k, span = problem.operands[which].along_k, spec.slot_row_bytes // problem.operand_bytes
-    return next((count for count in (2 * PAIR, PAIR) if _has_parts(extent, along_k, count, span)), 1)
+    along_k = problem.operands[which].along_k
+    return next((count for count in (2 * PAIR, PAIR) if _has_parts(extent, along_k, count)), 1)
 
 
-def both_parts(which: int, extent: int, problem: RoleProblem, spec: TargetSpec) -> int:
+def both_parts(which: int, extent: int, problem: RoleProblem) -> int:
     """The same where clusters fetch both operands once: rows of one of them begin inside requests."""
     if problem.piece_bytes[which]:
         return 1
-    along_k, span = problem.operands[which].along_k, spec.slot_row_bytes // problem.operand_bytes
-    return next((count for count in (2 * PAIR, PAIR) if _has_parts(extent, along_k, count, span)), 1)
+    along_k = problem.operands[which].along_k
+    return next((count for count in (2 * PAIR, PAIR) if _has_parts(extent, along_k, count)), 1)
 
 
 @lru_cache(maxsize=1024)
@@ -69,6 +79,11 @@ def most_neighbours(size: int, extent: int) -> int:
     """How many neighbours along a side can always be clusters that share what they read of the other operand (see `cluster_extents`)."""
     count = -(-size // extent)
     return 1 if count == 1 else next((most for most in (2 * PAIR, PAIR) if count % most == 0 or size % extent), 1)
+
+
+def shared_parts(which: int, part: int, size: int, extent: int, problem: RoleProblem) -> tuple[int, int, int]:
+    """Of tiles of such an extent along a side, in groups of `part`: `most_parts`, `both_parts` and `most_neighbours`."""
+    return most_parts(which, part, problem), both_parts(which, part, problem), most_neighbours(size, extent)
 
 
 @lru_cache(maxsize=1024)
@@ -94,14 +109,26 @@ def in_cluster(tile: RoleTile, along_m: int, along_n: int, problem: RoleProblem,
     return _clustered(tile, along_m * along_n, walked, along_n if along_n > 1 else 0)
 
 
+def clustered_clocks(count: int, rates: RoleRates) -> float:
+    """Clocks of a kernel that has clusters of `count` workgroups beside those of their steps."""
+    return 0 if count == 1 else rates.clustered_clocks if count == PAIR else rates.larger_clusters_clocks
+
+
+def most_tiles(tile: RoleTile, spec: TargetSpec) -> float:
+    """How many tiles clusters such as a tile's may have where they are worth a look: any of pairs; of larger ones that share both operands
+    so many as begin at once, else twice as many.
+    """
+    return inf if tile.cluster == PAIR else clustered_units(tile.cluster, spec) * (1 if tile.cluster_n else ROUNDS_OF_QUADS)
+
+
 def in_clusters(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
     """The tile for clusters that fetch an operand once of which rows begin inside requests of the cache: others gain nothing. With it the
-    other operand too, where that one has parts. Of more than two workgroups only where all clusters begin at once.
+    other operand too, where that one has parts. Of more than two workgroups only where there are few enough (see `most_tiles`).
     """
     shape, sides = problem.shape, ((0, tile.m), (1, tile.n))
     if not may_cluster(problem) or shape.m is None or shape.n is None:
         return ()
-    parts = [most(which, extent, problem, spec) for most in (most_parts, both_parts) for which, extent in sides]
+    parts = [most(which, extent, problem) for most in (most_parts, both_parts) for which, extent in sides]
     kinds = cluster_kinds(*parts, most_neighbours(shape.m, tile.rows), most_neighbours(shape.n, tile.n))
     found = (in_cluster(tile, along_m, along_n, problem, spec) for along_m, along_n in kinds)
-    return tuple([each for each in found if each.cluster == PAIR or tile_count(each, shape) <= clustered_units(each.cluster, spec)])
+    return tuple([each for each in found if tile_count(each, shape) <= most_tiles(each, spec)])

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 
-from treadle.machine.spec import TargetSpec
-from treadle.plan.part_merges import clustered_units
+from treadle.machine.spec import MatrixInstruction, TargetSpec
+from treadle.plan.part_merges import PAIR, clustered_units
 from treadle.plan.role_clusters import in_clusters
 from treadle.plan.role_tiles import DEEPEST_RING, MANY_GROUPS, RoleProblem, RoleTile, ringed, with_narrower
 from treadle.plan.tile_config import PROMOTED_REGISTERS, ContractionShape
@@ -22,6 +22,10 @@ WIDTH_STEP, FINE_STEP = 16, 8
 """Widths of tiles: all multiples of the first, those of the second where they cover the result closely (see `close_widths`)."""
 LEAST_WIDTH = 32
 """The narrowest tiles."""
+MOST_GROUPS, WHOLE_ROUNDS = 4, 2
+"""Rows of tiles, in those of an instruction, and rounds that tiles are made as wide for as all can begin in."""
+LEAST_STEPS = 16
+"""Along k that they have: with fewer, such tiles took 1.04 of the time of wider ones (6 products), with more 0.96 (16), on an H200."""
 MANY_GROUPS_STEP = 32
 """Widths of their tiles."""
 BESIDE_PROMOTED, BESIDE_PLAIN, BESIDE = 24, 56, 72
@@ -51,15 +55,35 @@ def has_turns(form: RoleTile, problem: RoleProblem, spec: TargetSpec) -> bool:
 
 def close_widths(problem: RoleProblem, spec: TargetSpec) -> frozenset[int]:
     """Odd multiples of 8 that are worth a look as widths of tiles: the narrowest that cover the extent along n in so many tiles, where a
-    multiple of 16 has to be wider. None where rows of results would be no whole pieces of copies, the extent is not known, or threads copy
-    the columns, which they do 16 at a time: half of that takes pieces of half the width.
+    multiple of 16 has to be wider, or in so many that all begin in one of the first rounds. None where rows of results would be no whole
+    pieces of copies, the extent is not known, or threads copy the columns, which they do 16 at a time: half of that takes pieces of half
+    the width.
     """
     shape, rules = problem.shape, spec.bulk_tensor
     if shape.n is None or problem.piece_bytes[1] or problem.row.n_step > FINE_STEP or problem.n_step > FINE_STEP or rules is None:
         return frozenset()
     if any(result.in_bulk and FINE_STEP * result.element_bytes % rules.base_align_bytes for result in problem.results):
         return frozenset()
-    return _close_widths(shape.groups_n or (shape.n,), problem.row.n)
+    close = _close_widths(shape.groups_n or (shape.n,), problem.row.n)
+    if shape.m is None or shape.groups_n or not has_many_steps(problem, spec):
+        return close
+    return close | _in_whole_rounds(shape, problem.row, spec)
+
+
+def has_many_steps(problem: RoleProblem, spec: TargetSpec) -> bool:
+    """Whether tiles that are as wide as to fill whole rounds have so many steps that they are worth it."""
+    return problem.shape.extents[2] >= LEAST_STEPS * spec.slot_row_bytes // problem.operand_bytes
+
+
+def _in_whole_rounds(shape: ContractionShape, row: MatrixInstruction, spec: TargetSpec) -> frozenset[int]:
+    """The narrowest tiles with which all begin in so many rounds: of all units, or of those that clusters of four cover."""
+    found = set[int]()
+    for groups in range(1, MOST_GROUPS + 1):
+        rows = shape.tiles_along_m(groups * row.m)
+        for units in {spec.compute_units, clustered_units(PAIR * PAIR, spec)}:
+            for most in (rounds * units // rows for rounds in range(1, WHOLE_ROUNDS + 1)):
+                found.add(-(-(shape.n or 0) // most // FINE_STEP) * FINE_STEP if most else 0)
+    return frozenset(found.intersection(_fine(row.n)))
 
 
 @lru_cache(maxsize=256)

@@ -17,8 +17,8 @@ from treadle.plan.part_merges import PAIR, clustered_units
 from treadle.plan.rasters import least_fetched_by_pairs
 from treadle.plan.role_bounds import Extent, FormBounds
 from treadle.plan.role_clocks import RoleModel, least_chain, promoting_clocks
-from treadle.plan.role_clusters import both_extents, both_parts, in_cluster, may_cluster, most_neighbours, most_parts, shares_operands
-from treadle.plan.role_forms import WIDTH_STEP, alike_forms, close_widths
+from treadle.plan.role_clusters import ROUNDS_OF_QUADS, both_extents, in_cluster, may_cluster, most_tiles, shared_parts, shares_operands
+from treadle.plan.role_forms import WIDTH_STEP, alike_forms, close_widths, has_many_steps
 from treadle.plan.role_tiles import MANY_GROUPS, RoleProblem, RoleTile, ringed, tile_count, with_narrower
 from treadle.plan.small_m import SLACK
 
@@ -83,19 +83,19 @@ _ANY = -1
 class RoleSearch(RoleModel):
     """The model of a problem's tiles, and which of them is the best."""
 
-    __slots__ = ("_bounds", "_close", "_families", "_held", "_key", "_known", "_lists", "_told", "at_once", "step")
+    __slots__ = ("_bounds", "_closes", "_families", "_held", "_key", "_known", "_lists", "_told", "at_once", "step")
 
     def __init__(self, problem: RoleProblem, spec: TargetSpec) -> None:
         super().__init__(problem, spec)
         self.step, self.at_once = spec.slot_row_bytes // problem.operand_bytes, clustered_units(PAIR * PAIR, spec)
         self._families = _kept_families(problem.row.name, problem.operand_bytes, problem.shape.root_count, spec)
-        self._close = close_widths(problem, spec)
         shape, row = problem.shape, problem.row.name
         kind = (row, problem.operand_bytes, shape.root_count, shape.m is None, shape.n is None, problem.promoted, problem.scaled)
-        self._lists: dict[tuple[int, int, bool], tuple[int, list[_Steps], list[_Form]]] = {}
+        self._closes: dict[bool, frozenset[int]] = {}
+        self._lists: dict[tuple[int, int, bool, bool], tuple[int, list[_Steps], list[_Form]]] = {}
         self._known = _kept_steps(tuple(self.sides), kind, spec)
         self._told: dict[tuple[int, int, int, int], FormBounds] = {}
-        self._key: tuple[bool, bool, bool, bool, int] | None = None
+        self._key: tuple[bool, bool, bool, bool, int, bool] | None = None
         self._held: dict[tuple[object, ...], tuple[list[_Form], float, float, float]] = {}
         self._bounds: dict[tuple[object, ...], tuple[float, list[_Bound]]] = {}
 
@@ -150,7 +150,7 @@ class RoleSearch(RoleModel):
         if which > len(kinds):
             return with_narrower(tile, self.problem, self.spec)
         each = in_cluster(tile, *kinds[which - 1], self.problem, self.spec)
-        return (each,) if each.cluster == PAIR or tile_count(each, self.problem.shape) <= self.at_once else ()
+        return (each,) if tile_count(each, self.problem.shape) <= most_tiles(each, self.spec) else ()
 
     def at_least(self, form: RoleTile) -> float:
         """Clocks that a form's tiles take at least."""
@@ -178,7 +178,7 @@ class RoleSearch(RoleModel):
         for number, (needs_turns, around, ends, between, form) in enumerate(self._held_forms()[0]):
             tile, tiles, _, arithmetic, power, narrower, cut, copies, cache, few_copies, few_cache = form
             tiles *= batch
-            if tiles <= at_once:
+            if tiles <= ROUNDS_OF_QUADS * at_once:
                 copies, cache = few_copies, few_cache
             # Comparisons take half of what `max` does, and there are hundreds of forms.
             if tiles <= units:
@@ -210,11 +210,12 @@ class RoleSearch(RoleModel):
         found = self._bounds[key] = min(bounds)[0] if bounds else inf, bounds
         return found
 
-    def _holding(self) -> tuple[bool, bool, bool, bool, int]:
+    def _holding(self) -> tuple[bool, bool, bool, bool, int, bool]:
         """What of the problem its forms, and what they take at least, depend on; the rest is alike in all that share models."""
         if self._key is None:
             asked = self.problem
-            self._key = asked.is_plain and asked.parts == 1, shares_operands(asked), asked.is_crowded, asked.promoted, asked.n_step
+            kind = asked.is_plain and asked.parts == 1, shares_operands(asked), asked.is_crowded
+            self._key = (*kind, asked.promoted, asked.n_step, has_many_steps(asked, self.spec))
         return self._key
 
     def _held_forms(self) -> tuple[list[_Form], float, float, float]:
@@ -278,7 +279,7 @@ class RoleSearch(RoleModel):
 
     def _of_family(self, family: _Family, columns: dict[int, Extent], *, clusters: bool) -> tuple[list[_Steps], list[_Form]]:
         """A family's steps and forms; of one whose forms have fewer columns at most, those of them that it has, too."""
-        key, most = (family.m, family.groups, family.in_turns), family.columns[0].n
+        key, most = (family.m, family.groups, family.in_turns, self._holding()[-1]), family.columns[0].n
         if (known := self._lists.get(key)) is None or known[0] < most:
             steps = self._steps(family, columns, clusters=clusters)
             known = self._lists[key] = most, steps, self._forms(family, steps)
@@ -310,7 +311,9 @@ class RoleSearch(RoleModel):
         """
         rates, problem, units, (m, groups, in_turns, may_defer, widths) = self.rates, self.problem, self.units, family
         of_m, fill = self._extent(0, m * groups, m, clusters=clusters), self.step * problem.operand_bytes * rates.fill_clocks
-        own, own_and_all, known, close = rates.own_share, rates.own_share + rates.apart_share + 1, self._known, self._close
+        own, own_and_all, known = rates.own_share, rates.own_share + rates.apart_share + 1, self._known
+        if (close := self._closes.get(self._holding()[-1])) is None:
+            close = self._closes[self._holding()[-1]] = close_widths(self.problem, self.spec)
         promoting, shape = promoting_clocks(widths[0].tile, self), problem.shape
         may_be_narrower = may_defer and shape.m and shape.root_count == 1 and not (shape.groups_m or shape.groups_n or problem.promoted)
         _, tiles_m, read_m, (engine_m, cache_m, _, threads_m), beyond_m, *_ = of_m
@@ -356,19 +359,20 @@ class RoleSearch(RoleModel):
         count = parts_m if parts_m < next_n else next_n
         if count > 1:
             other = engine_n + stage + self.rates.together_clocks
-            most = max(most, other + engine_m / PAIR)
+            most = max(most, other + engine_m)
             engine, cache = min(engine, other + engine_m / PAIR), min(cache, cache_m / PAIR + cache_n)
             few, few_cache = min(few, other + engine_m / count), min(few_cache, cache_m / count + cache_n)
         count = parts_n if parts_n < next_m else next_m
         if count > 1:
             other = engine_m + stage + self.rates.together_clocks
-            most = max(most, other + engine_n / PAIR)
+            most = max(most, other + engine_n)
             engine, cache = min(engine, other + engine_n / PAIR), min(cache, cache_n / PAIR + cache_m)
             few, few_cache = min(few, other + engine_n / count), min(few_cache, cache_n / count + cache_m)
         if tiles_m * tiles_n <= self.at_once:
             for along_m, along_n in both_extents(both_m, both_n, next_m, next_n):
-                both = stage + self.meeting(along_m, along_n) + engine_m / along_n + engine_n / along_m
-                most = both if both > most else most
+                both = stage + self.meeting(along_m, along_n)
+                most = max(most, both + engine_m + engine_n)
+                both += engine_m / along_n + engine_n / along_m
                 few, few_cache = min(few, both), min(few_cache, cache_m / along_n + cache_n / along_m)
         return engine, cache, few, few_cache, most
 
@@ -383,8 +387,7 @@ class RoleSearch(RoleModel):
             copies, parts, both, neighbours = self.side_copies(which, extent, self.step, 1, extent, 1), 1, 1, 1
             beyond = copies.beyond
             if clusters and size is not None:
-                parts, both = (most(which, part, self.problem, self.spec) for most in (most_parts, both_parts))
-                neighbours = most_neighbours(size, extent)
+                parts, both, neighbours = shared_parts(which, part, size, extent, self.problem)
                 if not (side.overlaps and size >= extent):
                     beyond = max(beyond, side.tiles * 2 * PAIR * extent * extent / side.extent * self.rates.beyond_clocks)
             found = kept[key] = Extent(extent, tiles, extent * side.tiles, copies, beyond, parts, both, neighbours)

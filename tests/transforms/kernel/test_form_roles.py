@@ -190,6 +190,20 @@ def test_clusters_along_columns_share_rows(m: int, n: int, k: int, groups: int, 
     assert not is_right(kernel), "the other workgroup's consumers hold the slot too"
 
 
+@pytest.mark.parametrize(("columns", "count", "each", "left"), [(104, 4, 3, 1), (40, 4, 1, 1), (72, 2, 4, 1), (88, 4, 2, 3), (32, 4, 1, 0)])
+def test_rows_that_are_left_over_are_fetched_by_each(columns: int, count: int, each: int, left: int) -> None:
+    """Of 13 periods of a swizzle each of four workgroups brings three for all, and the last one for itself."""
+    m, n, k = 64 * count - 8, columns + 16, 200
+    tiles = CompileOptions(tile=(64, columns, 64), warps=(4, 1), consumer_warpgroups=1, num_stages=2)
+    kernel = kernel_of(m, n, k, replace(tiles, cluster=count, group_m=count), workgroups=count)
+    assert kernel.cluster_size() == count
+    of_a, *of_b = [op for op in kernel.walk() if isinstance(op, tile.CopyOp)]
+    assert of_a.multicast_ranks() == ()
+    assert [op.multicast_ranks() for op in of_b] == [tuple(range(count))] * each + [()] * left
+    assert {tile.memref_type(op.destination).get_shape() for op in of_b} == {(64, 8)}
+    check(kernel, m, n, k)
+
+
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize(
     ("m", "n", "k", "groups", "count", "along_n", "walked"),

@@ -90,6 +90,21 @@ def test_clusters_of_parts_share_operands(layouts: str, merge: str, count: int, 
     assert_right(work, module)
 
 
+@pytest.mark.parametrize(("layouts", "form"), [("tn", "exchanged"), ("nn", "roles")])
+@pytest.mark.parametrize(("columns", "count"), [(96, 2), (96, 4), (128, 4), (160, 2)])
+def test_clusters_share_rows_along_k_of_each_span(layouts: str, form: Form, columns: int, count: int) -> None:
+    """Where an operand lies along the result's columns, each brings some rows of each span of a swizzle."""
+    m, n = 392, columns + 8
+    work = _in_layout(f"gemm-f16-{layouts}-{n}x{m}x200" if form == "exchanged" else f"gemm-f16-{layouts}-{m}x{n}x200")
+    asked = CompileOptions(form=form, tile=(64, columns, 64), warps=(4, 1), num_stages=2, cluster=count, group_m=count)
+    module, said = lowered(work.text, "sm_90a", asked)
+    assert f"clusters of {count} share columns of B" in said
+    copies = [op for op in module.walk() if isinstance(op, tile.CopyOp) and op.multicast_ranks()]
+    span = 64 if columns % 64 == 0 else 32
+    assert [tile.memref_type(op.destination).get_shape() for op in copies] == [(64 // count, span)] * (columns // span)
+    assert_right(work, module)
+
+
 @pytest.mark.parametrize("layouts", ["nn", "nt", "tn", "tt"])
 @pytest.mark.parametrize(("merge", "count", "along_n"), [("", 4, 2), ("", 8, 4), ("last", 4, 2), ("kernel", 8, 2)])
 def test_clusters_that_share_both_operands(layouts: str, merge: str, count: int, along_n: int) -> None:

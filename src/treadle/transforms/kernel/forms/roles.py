@@ -11,6 +11,7 @@ from treadle.analysis.window_steps import outgrows_cache, window_steps
 from treadle.machine.spec import TargetSpec
 from treadle.plan.form_times import bounded_seconds
 from treadle.plan.mixed_widths import MixedWidths
+from treadle.plan.part_merges import clustered_units
 from treadle.plan.role_search import RoleSearch
 from treadle.plan.role_tiles import ROLE_KNOBS, RoleProblem, RoleTile, cluster_extents, mixed_tiles
 from treadle.plan.tile_config import ContractionTile, TileProblem, contraction_tile
@@ -194,8 +195,8 @@ def _choice(problem: KernelProblem, tile: RoleTile, warps: tuple[int, int], *, i
     has_others = problem.merges_in_turn or problem.parts_together(tile.m) > 1
     along_m, along_n = (1, 1) if has_others else cluster_extents(tile, problem.shape)
     knobs["cluster"], knobs["cluster_n"] = along_m * along_n, along_n
-    # Of a cluster all workgroups take as many tiles.
-    units = spec.compute_units // knobs["cluster"] * knobs["cluster"]
+    # Of a cluster all workgroups take as many tiles, and clusters that found no room at first would take theirs when all others have.
+    units = clustered_units(knobs["cluster"], spec) // knobs["cluster"] * knobs["cluster"]
     config = Config(
         axes=problem.axes,
         tile=(tile.m, tile.n, tile.k),

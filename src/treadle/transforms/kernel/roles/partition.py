@@ -21,7 +21,8 @@ from treadle.plan.expr import Expr
 from treadle.transforms.kernel.roles.chained_steps import Chain, chain_of
 from treadle.transforms.kernel.roles.copy_rings import CopyRing, block_lies_in, copy_rings
 from treadle.transforms.kernel.roles.frame import clone, slot_of, stacked, start_of_role, static_steps, step_count
-from treadle.transforms.kernel.roles.parts import dealt_out, depends_on_group, is_index_math, part_axis
+from treadle.transforms.kernel.roles.parts import dealt_out, depends_on_group, is_index_math
+from treadle.transforms.kernel.roles.shared_copies import brought_parts
 from treadle.transforms.kernel.roles.splitting import splitting
 from treadle.transforms.kernel.roles.tile_turns import takers, tile_loop
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder, builder_at_end
@@ -197,34 +198,27 @@ class Partition:
     def _copy(self, op: tile.CopyOp, maps: Maps, index: IndexBuilder, slot: SSAValue) -> None:
         for group, mapping in maps if op in self.own else maps[:1]:
             destination = slot_of(index, self.slots[op.destination], [slot, group] if op in self.own else [slot])
-            offsets = [mapping.get(offset, offset) for offset in op.offsets]
-            ranks = None
-            if op in self.shared:
-                ranks, destination, offsets = self._own_part(index, op, destination, offsets)
-            relative = ranks is not None and len(ranks) < self.plan.cluster
-            path, view = op.path.data, mapping.get(op.view, op.view)
-            made = tile.CopyOp(view, offsets, tile.ints(op.dims), destination, path=path, multicast=ranks, relative=relative)
-            give_location(made, op.location)
-            index.builder.insert(made)
+            offsets, view = [mapping.get(offset, offset) for offset in op.offsets], mapping.get(op.view, op.view)
+            if op not in self.shared:
+                self._insert(index, op, view, offsets, destination)
+                continue
+            for place, moved, ranks in brought_parts(index, op, self.plan, destination, offsets, rows=self.shared[op]):
+                self._insert(index, op, view, moved, place, ranks)
 
-    def _own_part(
-        self, index: IndexBuilder, copy: tile.CopyOp, destination: SSAValue, offsets: list[SSAValue]
-    ) -> tuple[range, SSAValue, list[SSAValue]]:
-        """The workgroups of a cluster that share what is copied, relative to this one where they are not all, this one's part of the buffer
-        that they fill together, and where it comes from. Neighbours along m are neighbours by rank.
-        """
-        rows, along_m = self.shared[copy], self.plan.cluster // self.plan.cluster_n
-        count, apart = (self.plan.cluster_n, along_m) if rows else (along_m, 1)
-        if (axis := part_axis(copy, count, rows=rows)) is None:
-            raise InternalError("a cluster shares a buffer that has no parts")
-        rank = index.insert(pipe.ClusterRankOp())
-        if count < self.plan.cluster:
-            rank = index.divide(rank, index.constant(along_m)) if rows else index.remainder(rank, index.constant(along_m))
-        along = tile.ints(copy.dims)[axis]
-        step = tile.memref_type(copy.destination).get_shape()[axis] // count
-        moved = index.add(offsets[along], index.multiply(rank, step))
-        part = index.insert(pipe.PartOp(destination, rank, axis, count))
-        return range(0, count * apart, apart), part, [moved if d == along else o for d, o in enumerate(offsets)]
+    def _insert(
+        self,
+        index: IndexBuilder,
+        op: tile.CopyOp,
+        view: SSAValue,
+        offsets: Sequence[SSAValue],
+        destination: SSAValue,
+        ranks: range | None = None,
+    ) -> None:
+        """A copy as `op` from elsewhere, into the buffers of these workgroups."""
+        relative = ranks is not None and len(ranks) < self.plan.cluster
+        made = tile.CopyOp(view, offsets, tile.ints(op.dims), destination, path=op.path.data, multicast=ranks, relative=relative)
+        give_location(made, op.location)
+        index.builder.insert(made)
 
     def _loop(self, op: scf.ForOp, maps: Maps, index: IndexBuilder, place: SSAValue, slots: Slots, *, role: Role) -> None:
         mapping = maps[0][1]

@@ -3,12 +3,12 @@
 from treadle.analysis.divisibility import constant_value
 from treadle.dialects import pipe, tile
 from treadle.dialects.effects import HasEffects
-from treadle.dialects.pipe import part_layout
 from treadle.dialects.tile_types import is_tile
 from treadle.ir.builtin import IndexType, i1, i32
 from treadle.ir.core import Operation, SSAValue
 from treadle.ir.dialects import arith, scf
 from treadle.records import dataclass
+from treadle.transforms.kernel.roles.shared_copies import own_parts
 from treadle.transforms.kernel.roles.splitting import splitting_of
 
 STEPS_OF_TILES = "the number of steps depends on the tile"
@@ -164,15 +164,6 @@ def shared_copies(parts: Parts, *, rows: bool) -> frozenset[tile.CopyOp]:
     return frozenset(copy for copy in parts.copies if copy.destination in shared)
 
 
-def part_axis(copy: tile.CopyOp, count: int, *, rows: bool) -> int | None:
-    """The dimension of a copy's buffer along which `count` parts of it follow one another in memory: that of the result's columns, or of
-    its `rows` (A's is (m, k), B's (k, n)), else that along k; None where neither is one.
-    """
-    layout = tile.shared_layout_of(copy.destination)
-    own, other = layout.rank - (2 if rows else 1), layout.rank - (1 if rows else 2)
-    return next((axis for axis in (own, other) if part_layout(layout, axis, count) is not None), None)
-
-
 def cluster_refusal(kernel: tile.KernelOp, cluster: tuple[int, int], *, in_turn: bool = False) -> str | None:
     """Why so many workgroups along m of a kernel that `refusal` lets pass cannot share the operand of their tiles' columns, or so many
     along n that of their rows; None where they can. `in_turn`: a workgroup has several tiles.
@@ -189,7 +180,7 @@ def cluster_refusal(kernel: tile.KernelOp, cluster: tuple[int, int], *, in_turn:
         for copy in shared_copies(parts, rows=rows) if count > 1 else ():
             if not copy.is_bulk:
                 return "the shared operand comes by the threads' copies, which fill one workgroup"
-            if part_axis(copy, count, rows=rows) is None:
+            if not own_parts(tile.shared_layout_of(copy.destination), count, rows=rows):
                 return f"{count} parts of the shared operand do not follow one another in memory"
     return None
 
