@@ -233,7 +233,7 @@ def test_clusters_that_share_both_operands_ask_for_fewer_rows() -> None:
     alone, one, both = (
         model.copies(replace(tile, cluster=count, cluster_n=along_n), tile.n) for count, along_n in ((1, 0), (4, 0), (8, 2))
     )
-    assert alone.cache > 1.5 * one.cache > 1.5 * both.cache
+    assert alone.cache > 1.3 * one.cache > 1.5 * both.cache
     assert one.engine < alone.engine, "meeting costs less than fetching"
 
 

@@ -26,7 +26,7 @@ from treadle.transforms.kernel.set_kernel_form import answers
 FITTED: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "roles": (
         *(("roles", name) for name in ("cache_row_clocks", "row_clocks", "stage_clocks", "own_share", "apart_share", "beyond_clocks")),
-        *(("roles", name) for name in ("cut_line_factor", "cut_request_factor", "cut_sector_factor")),
+        *(("roles", name) for name in ("cut_line_factor", "cut_request_factor", "cut_sector_factor", "common_share")),
         *(("roles", name) for name in ("copied_row_clocks", "copied_cache_clocks", "held_clocks", "fill_clocks", "step_clocks")),
         *(("roles", name) for name in ("wait_clocks", "power_factor", "cut_run_clocks")),
         *(("roles", name) for name in ("ring_clocks", "clustered_ring_clocks", "together_clocks", "both_clocks")),

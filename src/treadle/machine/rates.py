@@ -10,22 +10,21 @@ class RoleRates(Record):
     same row out of the cache that all units share, when all ask; `own_share`: the part of it that each unit's request takes, beside the
     part of the rows that pairs of units fetch; `apart_share`: at most the part that they fetch apart, half of it at `apart_steps`, for
     pairs are at one step ever less. `cut_line_factor`: how much longer a row takes that begins inside a line of the cache;
-    `cut_request_factor`, `cut_sector_factor`: and inside what is asked of it at once, at a sector or inside one. `beyond_clocks`: a row
+    `cut_request_factor`, `cut_sector_factor`: and inside what is asked of it at once, at a sector or inside one. `common_share`: how
+    much longer than that the cache takes for such rows where all units ask for the same. `beyond_clocks`: a row
     beyond an array's end, which all units' copies have in turn, beside what they ask of the cache. `copied_row_clocks`: of the producer's
     threads, a row that they copy, in pieces of any width; `copied_cache_clocks`: the same out of the cache that all units share, when all
     ask; `held_clocks`: the wait for pieces that go through registers; `held_factor`: how many times as long such rows take, which are
     shifted into place; `rounded_factor`: beside that, those that are rounded on their way. `fill_clocks`: before a kernel's first step, for
     each byte of a stage of the ring. `start_clocks`: from a workgroup's end to the next one's first step, where workgroups take one tile
     each. `together_clocks`: of a step of workgroups that fill each other's slots, `both_clocks`: beside it for each of a cluster
-    that fetches both operands once; `clustered_clocks`: of a kernel that has pairs of such, `larger_clusters_clocks`: of one that has larger
-    clusters.
+    that fetches both operands once; `clustered_clocks`: of a kernel that has pairs of such, `larger_clusters_clocks`: of one with
+    larger clusters.
     `ring_clocks`: from a slot's release until what is copied into it is there, beside its rows; `clustered_ring_clocks`,
     `held_ring_clocks`: the same in clusters, and where threads copy.
 
-    Arithmetic of a step. `step_clocks`: what consumers who wait for one another's instructions take at least; `near_alone`: how copies and
-    arithmetic of one consumer warpgroup alone add up where rows begin inside requests, the more the less it is (see `limited`): no other
-    one's instructions run while it waits for a slot; `wait_clocks`: what one
-    consumer warpgroup takes beside its instructions where none of them run under the next step. `power_factor`: by how much clocks fall
+    Arithmetic of a step. `step_clocks`: what consumers who wait for one another's instructions take at least; `wait_clocks`: what
+    one consumer warpgroup takes beside its instructions where none of them run under the next step. `power_factor`: by how much clocks fall
     where all matrix units are busy. `promoting_clocks`: of a step of one group alone that scales its sums and adds them to others
     in registers. `tall_factor`: how many times as long instructions take of groups that hold more accumulators than leave room beside them,
     and have fewer slots.
@@ -56,6 +55,7 @@ class RoleRates(Record):
     cut_line_factor: float
     cut_request_factor: float
     cut_sector_factor: float
+    common_share: float
     beyond_clocks: float
     copied_row_clocks: float
     copied_cache_clocks: float
@@ -72,7 +72,6 @@ class RoleRates(Record):
     clustered_ring_clocks: float
     held_ring_clocks: float
     step_clocks: float
-    near_alone: float
     wait_clocks: float
     power_factor: float
     promoting_clocks: float

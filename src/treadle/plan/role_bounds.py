@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from treadle.plan.mixed_widths import least_part, timed_columns
 from treadle.plan.part_merges import PAIR
 from treadle.plan.rasters import least_fetched_by_pairs
-from treadle.plan.role_clocks import NEAR, Copies, RoleModel, joined, least_chain, nearness, promoting_clocks
+from treadle.plan.role_clocks import NEAR, Copies, RoleModel, joined, least_chain, promoting_clocks
 from treadle.plan.role_clusters import ROUNDS_OF_QUADS, cluster_kinds, clustered_clocks
 from treadle.plan.role_tiles import DEEPEST_RING, ROLE_MARGIN_BYTES, RoleTile, may_defer
 
@@ -70,7 +70,7 @@ class FormBounds:
 
     __slots__ = (
         *("_beside", "_brought", "_chain", "_computing", "_cut", "_defers", "_ends", "_form", "_high", "_kinds", "_leaving", "_low"),
-        *("_matrix", "_near", "_of_m", "_of_n", "_rates", "_slots", "_told", "_units", "first", "kinds"),
+        *("_matrix", "_of_m", "_of_n", "_rates", "_slots", "_told", "_units", "first", "kinds"),
     )
 
     def __init__(self, model: RoleModel, form: RoleTile, of_m: Extent, of_n: Extent) -> None:
@@ -81,7 +81,6 @@ class FormBounds:
             high = high._replace(cache=high.cache * (rates.own_share + rates.apart_share + 1))
         self._form, self._rates, self._units, self._low, self._high = form, rates, model.units, low, high
         self._matrix = model.matrix(form)
-        self._near = nearness(form, model)
         self._chain = least_chain(form, self._matrix, rates) + promoting_clocks(form, model)
         self._leaving, self._brought = elements * model.leaving(form), elements * model.brought
         self._beside = self._leaving if model.threads_store and low.threads else elements * model.cut_stores(form)
@@ -152,16 +151,16 @@ class FormBounds:
         arithmetic, copying = self._step(copies, most, ring, tiles - full * units)
         sets = self._form.ping_pong
         if sets == 1:
-            last = _limited(steps * arithmetic, steps * copying + self._brought, self._near)
+            last = _limited(steps * arithmetic, steps * copying + self._brought, NEAR)
         else:
             last = self._in_ping_pong(steps * arithmetic, steps * copying + self._brought + self._beside)
         if full:
             arithmetic, copying = self._step(copies, most, ring, units)
             copying = steps * copying + self._brought
             if not in_turn:
-                last += full * (_limited(steps * arithmetic, copying, self._near) + self._ends + rates.start_clocks)
+                last += full * (_limited(steps * arithmetic, copying, NEAR) + self._ends + rates.start_clocks)
             elif sets == 1:
-                last += full * _limited(steps * arithmetic + between + self._computing, copying + self._beside, self._near)
+                last += full * _limited(steps * arithmetic + between + self._computing, copying + self._beside, NEAR)
             else:
                 last += full * self._in_ping_pong(steps * arithmetic, copying + self._beside)
         return last + self._ends

@@ -22,7 +22,7 @@ from treadle.machine.rates import RoleRates
 from treadle.machine.spec import TargetSpec
 from treadle.plan.cache_requests import REQUEST_BYTES, SECTOR_BYTES, request_factor
 from treadle.plan.mixed_widths import CLEAR_FACTOR, timed_columns
-from treadle.plan.part_merges import PAIR, cluster_clocks, clustered_units, last_clocks, turns_clocks
+from treadle.plan.part_merges import cluster_clocks, clustered_units, last_clocks, turns_clocks
 from treadle.plan.rasters import fetched_by_pairs, read_again
 from treadle.plan.result_stores import cut_row_clocks, stored_cut_clocks
 from treadle.plan.role_clusters import clustered_clocks, fetched_share
@@ -43,6 +43,8 @@ TWO_UNDER_WAY = 4
 """Slots of a ring of which threads keep two in flight at least."""
 COPIED_AHEAD = 3
 """How arithmetic and memory add up: rings keep the memory busy meanwhile (see `limited`)."""
+FEW_TILES = 2
+"""Along a side, whose rows all units, or every other one, ask for at about the same time."""
 NEAR = 6
 """How two limits of a step add up where they are near one another (see `limited`)."""
 
@@ -99,7 +101,7 @@ class Kept:
 
 
 @lru_cache(maxsize=16)
-def _kept(side: _Side, operand_bytes: int, rounds: bool, spec: TargetSpec) -> Kept:
+def _kept(side: _Side, operand_bytes: int, rounds: bool, common: float, spec: TargetSpec) -> Kept:
     return Kept()
 
 
@@ -116,7 +118,7 @@ class RoleModel:
 
     # Without a dictionary of their own, attributes are read in half of the time where many models share what they hold.
     __slots__ = (
-        *("_costs", "_cut", "_leaving", "_matrix", "brought", "heavy", "k", "kept", "meets", "near_alone", "problem", "queue", "rates"),
+        *("_costs", "_cut", "_leaving", "_matrix", "brought", "common", "heavy", "k", "kept", "meets", "problem", "queue", "rates"),
         *("reading", "sides", "spec", "threads_store", "units", "written"),
     )
 
@@ -134,7 +136,6 @@ class RoleModel:
         )
         self.queue = spec.queue_for("copy_in")
         self.meets = problem.piece_bytes == (0, 0) and not any(rows.pitch_bytes % SECTOR_BYTES for rows in problem.operands)
-        self.near_alone = rates.near_alone if any(rows.pitch_bytes % REQUEST_BYTES for rows in problem.operands) else NEAR
         brought = [result for result in problem.results if result.is_read and result.in_bulk]
         written = [result for result in problem.results if not (result.is_read and result.in_bulk)] or [ResultShape(0, True)]
         self.written = written
@@ -143,7 +144,9 @@ class RoleModel:
         self.reading = rates.read_share * len(brought) * rates.epilogue_clocks
         self.brought = sum(result.element_bytes for result in brought) / spec.line_bytes * rates.cache_row_clocks
         rounds = problem.row.a_type == "tf32"
-        self.kept = [_kept(side, problem.operand_bytes, rounds, spec) for side in self.sides]
+        # Parts, and what else is in a batch, have rows of their own.
+        self.common = rates.common_share if (shape.batch or 1) == 1 else 0.0
+        self.kept = [_kept(side, problem.operand_bytes, rounds, self.common, spec) for side in self.sides]
         self._matrix = _kept_matrix(problem.row.name, problem.operand_bytes, shape.root_count, spec)
         self._leaving: dict[tuple[int, int], float] = {}
         self._cut: dict[int, float] = {}
@@ -268,7 +271,6 @@ class _TileModel:
     def __init__(self, model: RoleModel, tile: RoleTile, copies: Copies) -> None:
         elements = tile.rows * tile.n
         self.tile, self.rates, self.units = tile, model.rates, model.units
-        self.near = nearness(tile, model)
         self.copies = copies
         self.matrix = model.matrix(tile)
         self.chain = _consumer_clocks(tile, self.matrix, model.rates) + promoting_clocks(tile, model)
@@ -306,7 +308,7 @@ class _TileModel:
         if self.tile.deferred_store:
             # Results that take longer to leave than the next tile's steps are waited for.
             work = limited(work, self.leaving, COPIED_AHEAD)
-        return limited(work + self.between + self.computing, copying, self.near)
+        return limited(work + self.between + self.computing, copying, NEAR)
 
     def last(self, steps: int, active: int, part: float = 1.0) -> float:
         """Clocks of a unit's last tile, whose results nothing hides."""
@@ -314,7 +316,7 @@ class _TileModel:
         if self.tile.ping_pong > 1:
             return self.turn(steps, active, part) + ends
         arithmetic, copies = self._step(active, part)
-        return limited(steps * arithmetic, steps * copies + self.brought, self.near) + ends
+        return limited(steps * arithmetic, steps * copies + self.brought, NEAR) + ends
 
 
 def _matrix_clocks(tile: RoleTile, problem: RoleProblem, spec: TargetSpec, *, is_tall: bool) -> float:
@@ -333,11 +335,6 @@ def _consumer_clocks(tile: RoleTile, matrix: float, rates: RoleRates) -> float:
     if tile.consumer_warpgroups == 1 and not tile.steps_in_flight:
         return matrix + rates.wait_clocks
     return limited(matrix, rates.step_clocks, NEAR)
-
-
-def nearness(tile: RoleTile, model: RoleModel) -> float:
-    """How a tile's copies and its arithmetic add up where they are near one another (see `limited`)."""
-    return model.near_alone if tile.consumer_warpgroups * tile.ping_pong == 1 else NEAR
 
 
 def least_chain(form: RoleTile, matrix: float, rates: RoleRates) -> float:
@@ -386,4 +383,7 @@ def _step_copies(model: RoleModel, side: _Side, extent: int, k: int, together: i
     missing = left * (k // span) if rows.along_k else left // width * k
     beyond = missing * extent / (total + left) * rates.beyond_clocks
     count = side.tiles * fetched_share(extent, rows.along_k, together)
-    return Copies(count * boxes * rates.row_clocks * factor, count * boxes * rates.cache_row_clocks * factor, count * beyond, 0)
+    of_cache = rates.cache_row_clocks
+    if rows.pitch_bytes % REQUEST_BYTES:
+        of_cache *= 1 + model.common * min(1.0, FEW_TILES / -(-total // extent)) ** 2
+    return Copies(count * boxes * rates.row_clocks * factor, count * boxes * of_cache * factor, count * beyond, 0)

@@ -93,14 +93,14 @@ class RoleSearch(RoleModel):
         kind = (row, problem.operand_bytes, shape.root_count, shape.m is None, shape.n is None, problem.promoted, problem.scaled)
         self._closes: dict[bool, frozenset[int]] = {}
         self._lists: dict[tuple[int, int, bool, bool], tuple[int, list[_Steps], list[_Form]]] = {}
-        self._known = _kept_steps(tuple(self.sides), kind, spec)
+        self._known = _kept_steps((*self.sides, self.common), kind, spec)
         self._told: dict[tuple[int, int, int, int], FormBounds] = {}
         self._key: tuple[bool, bool, bool, bool, int, bool] | None = None
         self._held: dict[tuple[object, ...], tuple[list[_Form], float, float, float]] = {}
         self._bounds: dict[tuple[object, ...], tuple[float, list[_Bound]]] = {}
 
     def of(self, problem: RoleProblem) -> "RoleSearch":
-        """The model of a problem that differs in its batch, in k, or in what tiles it may have."""
+        """The model of a problem that differs in k, in its batch if neither is one, or in what tiles it may have."""
         found = RoleSearch.__new__(RoleSearch)
         for name, value in zip(_SHARED, _SHARED_OF(self), strict=True):
             setattr(found, name, value)
@@ -178,8 +178,9 @@ class RoleSearch(RoleModel):
         for number, (needs_turns, around, ends, between, form) in enumerate(self._held_forms()[0]):
             tile, tiles, _, arithmetic, power, narrower, cut, copies, cache, few_copies, few_cache = form
             tiles *= batch
+            share = 1.0
             if tiles <= ROUNDS_OF_QUADS * at_once:
-                copies, cache = few_copies, few_cache
+                copies, cache, share = few_copies, few_cache, at_once / units
             # Comparisons take half of what `max` does, and there are hundreds of forms.
             if tiles <= units:
                 if not needs_turns:
@@ -199,7 +200,7 @@ class RoleSearch(RoleModel):
             last, shared = last * (1 + power * left), cache * left
             last = last if last > copies else copies
             last = around + steps * (last if last > shared else shared)
-            arithmetic, moving = steps * arithmetic * (1 + power), steps * (copies if copies > cache else cache)
+            arithmetic, moving = steps * arithmetic * (1 + power * share), steps * max(copies, cache * share)
             if in_turn:
                 arithmetic += between
                 last += full * (arithmetic if arithmetic > moving else moving)
@@ -395,5 +396,5 @@ class RoleSearch(RoleModel):
 
 
 _SHARED = (*RoleModel.__slots__, *RoleSearch.__slots__)
-"""What models have in common whose problems differ in their batches, in k, or in what tiles they may have (see `RoleSearch.of`)."""
+"""What models have in common whose problems differ in k, in batches or in what tiles they may have (see `RoleSearch.of`)."""
 _SHARED_OF = attrgetter(*_SHARED)

@@ -33,6 +33,10 @@ SHORTEST_RING = 3
 """Slots of a ring at least: with two, a slot is filled in no less than a step and a copy's way. Of eight products, six or more tilings of
 each measured on an H200, none was fastest with two: 2 to 24 % behind others. What clusters merge leaves rings no room.
 """
+SCALED_RING_BYTES, SCALED_STEPS = 128 << 10, 32
+"""Of a ring at most where scales of blocks are read beside it in so many steps: what is under way keeps them waiting. Five slots of 40 KiB
+took as long as four on an H200, three 0.985 of it with 56 to 128 steps, 0.992 with 32, but 1.03 with 12, which run ahead between tiles.
+"""
 LONG_RING = 8
 """Slots of a ring that a short sum may have more of than steps: the next tiles' are copied ahead."""
 PLANNED_EPILOGUE_SLOTS = 2
@@ -249,6 +253,7 @@ def ringed(form: RoleTile, problem: RoleProblem, spec: TargetSpec) -> RoleTile |
     if problem.in_cluster:
         staging, at_most = (held + form.rows * form.n * WORD_BYTES for held in (staging, at_most))
     slot = shape.operand_rows(form.rows, form.n) * form.k * problem.operand_bytes
+    room = min(room, SCALED_RING_BYTES + staging) if problem.scaled and steps >= SCALED_STEPS else room
     deepest = CROWDED_RING if problem.is_crowded and problem.takes_turns else max(LONG_RING, min(DEEPEST_RING, steps))
     slots = min(deepest, (room - staging) // slot)
     if (room - at_most) // slot < 2 or slots < (2 if problem.in_cluster else SHORTEST_RING):

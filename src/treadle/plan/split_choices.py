@@ -218,6 +218,7 @@ class RoleCosts:
         self._problem, self._spec = problem, spec
         self._pieces = None if problem.types.instruction == "fma" else problem.piece_bytes(spec)
         self._models: list[RoleSearch] = []
+        self._of_parts: dict[int, RoleSearch] = {}
         self._found: dict[tuple[int | None, int | None, bool, bool], list[RoleSearch]] = {}
         self._wholes: dict[int | None, float] = {}
         self._tile_clocks: float | None = None
@@ -241,7 +242,15 @@ class RoleCosts:
                 _lying(model.problem, each, self._spec, is_plain=is_whole, takes_turns=alike)
                 for model, each in zip(self._models, lying, strict=False)
             ]
-            found = self._found[key] = [model.of(problem) for model, problem in zip(self._models, problems, strict=False)]
+            found = self._found[key] = [self._model(at, problem).of(problem) for at, problem in enumerate(problems)]
+        return found
+
+    def _model(self, at: int, problem: RoleProblem) -> RoleSearch:
+        """The model of the contraction, or of the one with exchanged operands, for all with as many batches: one, or more."""
+        if (problem.shape.batch or 1) == 1:
+            return self._models[at]
+        if (found := self._of_parts.get(at)) is None:
+            found = self._of_parts[at] = RoleSearch(problem, self._spec)
         return found
 
     def _may_exchange(self, shape: ContractionShape, *, is_whole: bool) -> bool:

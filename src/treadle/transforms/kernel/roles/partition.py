@@ -12,7 +12,6 @@ from treadle.analysis.structured_flow import yielded
 from treadle.dialects import pipe, tile
 from treadle.dialects.agents import reads_index
 from treadle.dialects.role_plan import RolePlan
-from treadle.errors import InternalError
 from treadle.ir.builtin import IndexType, IntegerAttr, i64
 from treadle.ir.core import Block, Operation, Region, SSAValue
 from treadle.ir.dialects import arith, scf

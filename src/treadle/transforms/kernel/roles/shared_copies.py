@@ -10,7 +10,6 @@ from treadle.layout.shared_layout import SharedLayout
 from treadle.records import dataclass
 from treadle.transforms.kernel.tiling.index_math import IndexBuilder
 
-
 MOST_SPANS = 4
 """Of a swizzle's rows in a tile's columns."""
 
@@ -68,7 +67,7 @@ def brought_parts(
 
 
 def _sharing(index: IndexBuilder, plan: RolePlan, *, rows: bool) -> tuple[SSAValue, range]:
-    """This workgroup's number among those of a cluster that share an operand, and all of them. Neighbours along m are neighbours by rank."""
+    """This workgroup's number among those of a cluster that share an operand, and these. Neighbours along m are neighbours by rank."""
     along_m = plan.cluster // plan.cluster_n
     count, apart = (plan.cluster_n, along_m) if rows else (along_m, 1)
     rank = index.insert(pipe.ClusterRankOp())
