@@ -26,6 +26,10 @@ MOST_GROUPS, WHOLE_ROUNDS = 4, 2
 """Rows of tiles, in those of an instruction, and rounds that tiles are made as wide for as all can begin in."""
 LEAST_STEPS = 16
 """Along k that they have: with fewer, such tiles took 1.04 of the time of wider ones (6 products), with more 0.96 (16), on an H200."""
+BOX_COLUMNS, CROWDED_BOXES = 64, 56
+"""Columns that leave in one box, and what is left of them that leaves in boxes of three widths more: beside the accumulators of two
+instructions' rows registers do not hold the places of all of these (120 and 184 columns spill, all others from 72 to 192 do not).
+"""
 MANY_GROUPS_STEP = 32
 """Widths of their tiles."""
 BESIDE_PROMOTED, BESIDE_PLAIN, BESIDE = 24, 56, 72
@@ -129,7 +133,7 @@ def _forms(problem: RoleProblem, spec: TargetSpec) -> Iterator[RoleTile]:
             most = 0 if rows is not None and rows <= 2 * m else min(most, _left_registers(problem, warpgroups, spec))
         for n in range(row.n, LEAST_WIDTH - 1, -FINE_STEP):
             accumulators = m * n * problem.shape.root_count // threads
-            if n % row.n_step or n % problem.n_step or accumulators > most:
+            if n % row.n_step or n % problem.n_step or accumulators > most or (m > row.m and n % BOX_COLUMNS == CROWDED_BOXES):
                 continue
             if n % (PING_PONG_STEP if sets > 1 else MANY_GROUPS_STEP if warpgroups >= MANY_GROUPS else 1):
                 continue

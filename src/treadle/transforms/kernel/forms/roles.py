@@ -129,7 +129,7 @@ def _search(problem: RoleProblem, spec: TargetSpec) -> RoleSearch:
 
 
 def _candidates(problem: KernelProblem) -> Iterator[RoleTile]:
-    """The tile of least modelled time, and the best of those that need fewer registers."""
+    """The tile of least modelled time, and the best of those that need some fewer registers, and many."""
     asked, model = problem.overrides, _search(problem.role_problem, problem.spec)
     if (best := model.best()) is None:
         return
@@ -149,9 +149,9 @@ def _candidates(problem: KernelProblem) -> Iterator[RoleTile]:
 
     yield as_asked(best)
     most = best.m * best.n
-    lighter = model.best(lambda t: 2 * t.m * t.n <= most or (t.ping_pong < best.ping_pong and t.m * t.n <= most))
-    if lighter is not None:
-        yield as_asked(lighter)
+    lighter = model.best(lambda t: 8 * t.m * t.n <= 7 * most or (t.ping_pong < best.ping_pong and t.m * t.n <= most))
+    lightest = model.best(lambda t: 2 * t.m * t.n <= most or (t.ping_pong < best.ping_pong and t.m * t.n <= most))
+    yield from [as_asked(tile) for tile in dict.fromkeys((lighter, lightest)) if tile is not None]
 
 
 def _usual_tile(problem: KernelProblem) -> ContractionTile:
