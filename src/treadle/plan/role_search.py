@@ -230,12 +230,12 @@ class RoleSearch(RoleModel):
             if (families := self._families.get(kind)) is None:
                 families = self._families[kind] = self._found_families()
             forms, columns = list[_Form](), dict[int, Extent]()
-            around, busy, shared = inf, inf, inf
+            around, busy, shared, share = inf, inf, inf, self.at_once / self.units if key[1] else 1.0
             for family in families:
                 steps, of_family = self._of_family(family, columns, clusters=key[1])
                 forms += of_family
                 for _, tiles, _, arithmetic, _, narrower, _, _, _, copies, cache in steps:
-                    arithmetic *= narrower
+                    arithmetic, cache = arithmetic * narrower, cache * share
                     own = arithmetic if arithmetic > copies else copies
                     all_units = tiles * (own if own > cache else cache)
                     busy = own if own < busy else busy
