@@ -66,10 +66,10 @@ _H200_RATES = Rates(
     # `rounded_factor` say is an estimate; what threads store is by 528 exchanged kernels and 496 of odd pitches of these seeds. In four
     # rounds or fewer, half of the most rows of tiles was as fast or faster by up to 0.6 %; the steps of columns are fitted to 248 and
     # 232 columns beside 256.
-    # `together_clocks` to `clustered_ring_clocks` and `common_share` are of 2,300 tilings, in clusters of all kinds and without, of 240
+    # `together_clocks` to `clustered_ring_clocks` and `common_share` are of 2,860 tilings, in clusters of all kinds and without, of 173
     # products whose rows begin inside requests (seeds 1 and 2, some that had been slow, some with few short rows), most with a side of at
-    # most 500: the tile of least modelled time takes 2.8 % longer than the fastest, 12 % in one of twenty; with what was there before
-    # 4.4 %. Fits by themselves would have pairs take 3,400 clocks and long products 3 % longer.
+    # most 500: the tile of least modelled time takes 3.2 % longer than the fastest, 14 % in one of twenty; with what was there before
+    # 4.1 and 19 %.
     roles=RoleRates(
         row_clocks=0.922,
         stage_clocks=15.2,
