@@ -46,8 +46,8 @@ COPIED_AHEAD = 3
 FEW_TILES = 2
 """Along a side, whose rows all units, or every other one, ask for at about the same time."""
 LATER_ROUNDS = 1.03
-"""What clusters of four must be modelled to gain where they take a second round: two of three products that were modelled to gain 1 to 2 %
-lost 6 and 8, one that gained 12 took 0.8 of the time, on an H200.
+"""What clusters of four must be modelled to gain where they take a second round: of two products that were modelled to gain 1 and 2 % one
+lost 8 %, the other 6 to 10 on an H200, while one that was to gain 12 % took 0.8 of the time.
 """
 NEAR = 6
 """How two limits of a step add up where they are near one another (see `limited`)."""
