@@ -34,7 +34,7 @@ SHORTEST_RING = 3
 each measured on an H200, none was fastest with two: 2 to 24 % behind others. What clusters merge leaves rings no room.
 """
 SCALED_RING_BYTES, SCALED_STEPS = 128 << 10, 32
-"""Of a ring at most where scales of blocks are read beside it in so many steps: what is under way keeps them waiting. Five slots of 40 KiB
+"""Of a ring at most where scales of blocks are read beside it in so many steps: copies in flight keep them waiting. Five slots of 40 KiB
 took as long as four on an H200, three 0.985 of it with 56 to 128 steps, 0.992 with 32, but 1.03 with 12, which run ahead between tiles.
 """
 LONG_RING = 8
