@@ -16,7 +16,7 @@ from treadle.plan.form_times import bounded_seconds
 from treadle.plan.rasters import read_again
 from treadle.plan.role_clocks import RoleModel, role_cost
 from treadle.plan.role_clusters import in_clusters
-from treadle.plan.role_forms import role_forms, role_tiles, tiles_of
+from treadle.plan.role_forms import held_forms, role_forms, role_tiles, tiles_of
 from treadle.plan.role_search import RoleSearch, role_tile
 from treadle.plan.role_tiles import OperandRows, ResultShape, RoleProblem, RoleTile, cluster_extents, tile_count
 from treadle.plan.tile_config import UNKNOWN_EXTENT, ContractionShape
@@ -77,6 +77,14 @@ def problem(m: int, n: int, k: int, a: OperandRows, b: OperandRows, result_pitch
     """A product of bf16."""
     result = ResultShape(2, True, pitch_bytes=result_pitch)
     return RoleProblem(ROW, ContractionShape(1, m, n, k), 2, (result,), may_be_deferred=True, operands=(a, b))
+
+
+def test_tall_tiles_that_registers_do_not_hold_are_left_out() -> None:
+    """Their results would leave in boxes of four widths."""
+    widths = {(form.m, form.n) for n in (456, 736) for form in held_forms(problem(8392, n, 600, OperandRows(), OperandRows()), SPEC)}
+    assert (64, 120) in widths
+    assert not {(128, 120), (128, 184)} & widths
+    assert {(128, 112), (128, 128), (128, 176), (128, 192)} <= widths
 
 
 SIZES = st.integers(1, 20_000)

@@ -17,7 +17,17 @@ from treadle.plan.rasters import RASTERS, UNEVEN_RASTERS, raster
 from treadle.plan.role_clocks import role_cost
 from treadle.plan.role_forms import MAX_ACCUMULATOR_REGISTERS, MAX_PLAIN_ACCUMULATOR_REGISTERS, role_tiles
 from treadle.plan.role_search import role_tile
-from treadle.plan.role_tiles import ResultShape, RoleProblem, RoleTile, box_buffers, box_widths, cluster_extents, mixed_tiles, staging_bytes
+from treadle.plan.role_tiles import (
+    ResultShape,
+    RoleProblem,
+    RoleTile,
+    box_buffers,
+    box_widths,
+    cluster_extents,
+    mixed_tiles,
+    ringed,
+    staging_bytes,
+)
 from treadle.plan.tile_config import ContractionShape
 
 SPEC = target_spec("sm_90a")
@@ -321,3 +331,12 @@ def test_clusters_along_both_sides(count: int, along_n: int, walked: int, shape:
     """Whole clusters of rows are walked together, and tiles that make clusters whole lie where the result's end cuts others."""
     tile = RoleTile(64, 128, 64, 4, 1, 4, cluster=count, cluster_n=along_n, group_m=walked)
     assert cluster_extents(tile, ContractionShape(1, *shape, 512)) == extents
+
+
+@pytest.mark.parametrize(("k", "scaled", "stages"), [(8192, True, 3), (4096, True, 3), (2048, True, 4), (8192, False, 4)])
+def test_rings_beside_scales_of_blocks_hold_less(k: int, scaled: bool, stages: int) -> None:
+    """From 32 steps on; what is in a slot are 320 rows of 128 bytes."""
+    row, form = SPEC.instruction("wgmma_m64k32_f32_f8E4M3FN_f8E4M3FN"), RoleTile(64, 128, 128, 4, 3, 16)
+    asked = RoleProblem(row, ContractionShape(1, 8192, 8192, k), 1, (ResultShape(2, True),), promoted=True, scaled=scaled)
+    found = ringed(form, asked, SPEC)
+    assert found is not None and found.num_stages == stages

@@ -111,7 +111,7 @@ def in_cluster(tile: RoleTile, along_m: int, along_n: int, problem: RoleProblem,
 
 def clustered_clocks(count: int, rates: RoleRates) -> float:
     """Clocks of a kernel that has clusters of `count` workgroups beside those of their steps."""
-    return 0 if count == 1 else rates.clustered_clocks if count == PAIR else rates.larger_clusters_clocks
+    return rates.clustered_clocks if count == PAIR else rates.larger_clusters_clocks
 
 
 def most_tiles(tile: RoleTile, spec: TargetSpec) -> float:

@@ -28,7 +28,8 @@ LEAST_STEPS = 16
 """Along k that they have: with fewer, such tiles took 1.04 of the time of wider ones (6 products), with more 0.96 (16), on an H200."""
 BOX_COLUMNS, CROWDED_BOXES = 64, 56
 """Columns that leave in one box, and what is left of them that leaves in boxes of three widths more: beside the accumulators of two
-instructions' rows registers do not hold the places of all of these (120 and 184 columns spill, all others from 72 to 192 do not).
+instructions' rows registers do not hold the places of all of these (120 and 184 columns do not compile, the other odd multiples of 8
+from 72 to 168 do).
 """
 MANY_GROUPS_STEP = 32
 """Widths of their tiles."""

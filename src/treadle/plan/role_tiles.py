@@ -253,8 +253,9 @@ def ringed(form: RoleTile, problem: RoleProblem, spec: TargetSpec) -> RoleTile |
     if problem.in_cluster:
         staging, at_most = (held + form.rows * form.n * WORD_BYTES for held in (staging, at_most))
     slot = shape.operand_rows(form.rows, form.n) * form.k * problem.operand_bytes
-    room = min(room, SCALED_RING_BYTES + staging) if problem.scaled and steps >= SCALED_STEPS else room
     deepest = CROWDED_RING if problem.is_crowded and problem.takes_turns else max(LONG_RING, min(DEEPEST_RING, steps))
+    if problem.scaled and steps >= SCALED_STEPS:
+        deepest = min(deepest, max(SHORTEST_RING, SCALED_RING_BYTES // slot))
     slots = min(deepest, (room - staging) // slot)
     if (room - at_most) // slot < 2 or slots < (2 if problem.in_cluster else SHORTEST_RING):
         return None
