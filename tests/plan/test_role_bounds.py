@@ -39,7 +39,7 @@ def drawn_problem(draw: random.Random) -> RoleProblem:
         draw.choice((8, 64)),
         promoted=draw.random() < 0.1,
         is_plain=draw.choice((True, False)),
-        heavy=draw.choice((0.0, 0.02)),
+        is_light=draw.choice((False, True)),
         may_be_deferred=draw.choice((True, True, False)),
         piece_bytes=draw.choice(((0, 0), (0, 0), (2, 0), (0, 4))),
         operands=(rows[0], rows[1]),

@@ -1,10 +1,12 @@
 """What a contraction's loop nest is to who tiles it: its main axes, what it reduces, what happens to its results."""
 
+from collections.abc import Iterator
 from typing import Literal
 
 from treadle.analysis.indexing import Contraction
 from treadle.analysis.loop_nest import LoopNest
 from treadle.analysis.nest_axes import Access
+from treadle.ir.core import Operation
 from treadle.machine.spec import TargetSpec
 from treadle.plan.expr import constant
 
@@ -53,4 +55,21 @@ CASTS = frozenset({"arith.truncf", "arith.extf", "arith.extsi", "arith.trunci", 
 
 def is_plain(nest: LoopNest) -> bool:
     """Whether nothing happens to the accumulators but casts."""
-    return all(op.name in CASTS for consumer in nest.consumer_dims for region in consumer.regions for op in region.block.ops)
+    return all(op.name in CASTS for op in _arithmetic(nest))
+
+
+def is_light(nest: LoopNest) -> bool:
+    """Whether a result can be computed some columns at a time, with few registers: no tiles are read, and either rows of numbers are,
+    behind whose loads the arithmetic stays, or it is nothing that takes long (ptxas begins what waits for nothing as early as it can).
+    """
+    if sum(access.is_result for access in nest.accesses) > 1 or any(reads_whole_tile(nest, access) for access in nest.accesses):
+        return False
+    rows, columns = (nest.axes[main_axis(nest, role)] for role in ("m", "n"))
+    others = (access for access in nest.accesses if not access.is_result and access.input_number < 0)
+    if any(nest.stride_along(a, rows) == constant(0) != nest.stride_along(a, columns) for a in others):
+        return True
+    return not any(op.name.startswith("math.") or op.name == "arith.divf" for op in _arithmetic(nest))
+
+
+def _arithmetic(nest: LoopNest) -> Iterator[Operation]:
+    return (op for consumer in nest.consumer_dims for region in consumer.regions for op in region.block.ops)

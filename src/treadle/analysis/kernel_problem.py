@@ -6,7 +6,7 @@ from functools import cached_property
 from math import gcd, prod
 
 from treadle.analysis.axis_traffic import bytes_touched
-from treadle.analysis.contraction_axes import is_plain, main_axis, reads_whole_tile, reduced_size, shared_operand
+from treadle.analysis.contraction_axes import is_light, is_plain, main_axis, reads_whole_tile, reduced_size, shared_operand
 from treadle.analysis.descriptor_access import OperandCopies, operand_copies, operand_rows, read_shape, result_shape
 from treadle.analysis.element_bytes import element_bytes
 from treadle.analysis.exchanged_nest import exchanged
@@ -287,6 +287,7 @@ class KernelProblem:
             self.is_promoted,
             scaled=bool(self.kind.scales),
             is_plain=fixed and plain,
+            is_light=fixed and is_light(nest) and all(result.in_bulk for result in self.results),
             may_be_deferred=deferred,
             piece_bytes=pieces,
             is_crowded=any(pieces) and bool(dispatch.texts(nest.kernel.symbols)),

@@ -139,7 +139,8 @@ class LoadOp(IRDLOperation, HasEffects):
     may be accessed at once; the compiler guarantees that alignment, and that a group is wholly inside or wholly outside. With `edges` a
     group may lie across an end of the view: as it is aligned, all of it may be read where one element is inside. With `shifted` a group
     begins at any element and may lie across an end: aligned pieces that have an element inside are read, and shifted into place.
-    `streaming`: nobody reads these elements again, so that caches need not keep them.
+    `streaming`: nobody reads these elements again, so that caches need not keep them. `ordered`: it stays behind the barriers that the text
+    has ahead of it; others of arrays that nobody writes may be moved ahead of them, where registers hold what they bring.
     """
 
     name = "tile.load"
@@ -151,10 +152,11 @@ class LoadOp(IRDLOperation, HasEffects):
     edges = opt_prop_def(builtin.UnitAttr)
     shifted = opt_prop_def(builtin.UnitAttr)
     streaming = opt_prop_def(builtin.UnitAttr)
+    ordered = opt_prop_def(builtin.UnitAttr)
     result = result_def(builtin.TensorType)
     assembly_format = (
         "$view `[` $offsets `]` `dims` $dims `vector` $vector (`edges` $edges^)? (`shifted` $shifted^)? (`streaming` $streaming^)? "
-        "(`other` $other^)? attr-dict `:` type($view) `->` type($result)"
+        "(`ordered` $ordered^)? (`other` $other^)? attr-dict `:` type($view) `->` type($result)"
     )
 
     def __init__(
@@ -167,6 +169,7 @@ class LoadOp(IRDLOperation, HasEffects):
         vector: int = 1,
         other: Attribute | None = None,
         is_streaming: bool = False,
+        is_ordered: bool = False,
     ) -> None:
         super().__init__(
             operands=[view, list(offsets)],
@@ -175,6 +178,7 @@ class LoadOp(IRDLOperation, HasEffects):
                 "vector": builtin.IntegerAttr(vector, builtin.i64),
                 "other": other,
                 "streaming": builtin.UnitAttr() if is_streaming else None,
+                "ordered": builtin.UnitAttr() if is_ordered else None,
             },
             result_types=[result_type],
         )

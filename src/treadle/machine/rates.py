@@ -36,6 +36,7 @@ class RoleRates(Record):
     `read_share`: of `epilogue_clocks`, for an element that an epilogue reads from shared memory: nothing is stored or sent.
     `deferred_overhead`: of a tile whose results leave under the next one's loop, `deferred_clocks`: of a kernel that has such tiles.
     `ping_pong_overhead` and `ping_pong_share` (of the clocks in which results leave): between the loops of consumers that take turns.
+    `box_clocks`: of each box of a result whose rows of numbers are read when the box before has left (see `waited_boxes`).
 
     `few_rounds`: in as many rounds of tiles, fewer rows of tiles are walked together. `full_step`: columns beyond a multiple of it cost
     more than their part of the time: matrix instructions go by whole steps, or nearly; `step_saved`: what a column that is missing from a
@@ -86,6 +87,7 @@ class RoleRates(Record):
     deferred_clocks: float
     ping_pong_overhead: float
     ping_pong_share: float
+    box_clocks: float
     few_rounds: int
     full_step: int
     step_saved: float

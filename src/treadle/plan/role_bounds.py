@@ -11,6 +11,7 @@ from treadle.plan.part_merges import PAIR
 from treadle.plan.rasters import least_fetched_by_pairs
 from treadle.plan.role_clocks import NEAR, Copies, RoleModel, joined, least_chain, promoting_clocks
 from treadle.plan.role_clusters import ROUNDS_OF_QUADS, cluster_kinds, clustered_clocks
+from treadle.plan.role_forms import waited_boxes
 from treadle.plan.role_tiles import DEEPEST_RING, ROLE_MARGIN_BYTES, RoleTile, may_defer
 
 FAR: Final = 4
@@ -84,7 +85,7 @@ class FormBounds:
         self._chain = least_chain(form, self._matrix, rates) + promoting_clocks(form, model)
         self._leaving, self._brought = elements * model.leaving(form), elements * model.brought
         self._beside = self._leaving if model.threads_store and low.threads else elements * model.cut_stores(form)
-        self._computing = elements * (model.heavy / form.consumer_warpgroups + model.reading)
+        self._computing = elements * model.reading + waited_boxes(form, model.problem, model.spec) * rates.box_clocks
         self._ends = rates.tile_overhead + self._computing + self._leaving
         self._cut, self._defers = _cut_tiles(of_m.tiles, form, model), may_defer(form, model.problem)
         slot = (of_m.read + of_n.read) * form.k * model.problem.operand_bytes

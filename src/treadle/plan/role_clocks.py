@@ -26,7 +26,7 @@ from treadle.plan.part_merges import PAIR, cluster_clocks, clustered_units, last
 from treadle.plan.rasters import fetched_by_pairs, read_again
 from treadle.plan.result_stores import cut_row_clocks, stored_cut_clocks
 from treadle.plan.role_clusters import clustered_clocks, fetched_share
-from treadle.plan.role_forms import role_tiles
+from treadle.plan.role_forms import role_tiles, waited_boxes
 from treadle.plan.role_tiles import (
     ELEMENTS_WITH_TWO_BUFFERS,
     OperandRows,
@@ -122,7 +122,7 @@ class RoleModel:
 
     # Without a dictionary of their own, attributes are read in half of the time where many models share what they hold.
     __slots__ = (
-        *("_costs", "_cut", "_leaving", "_matrix", "brought", "common", "heavy", "k", "kept", "meets", "problem", "queue", "rates"),
+        *("_costs", "_cut", "_leaving", "_matrix", "brought", "common", "k", "kept", "meets", "problem", "queue", "rates"),
         *("reading", "sides", "spec", "threads_store", "units", "written"),
     )
 
@@ -144,7 +144,6 @@ class RoleModel:
         written = [result for result in problem.results if not (result.is_read and result.in_bulk)] or [ResultShape(0, True)]
         self.written = written
         self.threads_store = any(not result.in_bulk and not result.is_read for result in written)
-        self.heavy = problem.heavy * 2 * max(1, len(written))
         self.reading = rates.read_share * len(brought) * rates.epilogue_clocks
         self.brought = sum(result.element_bytes for result in brought) / spec.line_bytes * rates.cache_row_clocks
         rounds = problem.row.a_type == "tf32"
@@ -283,7 +282,7 @@ class _TileModel:
         self.leaving, self.brought = elements * model.leaving(tile), elements * model.brought
         # Threads' copies and threads' stores take turns at the units that load and store, descriptors' at the cache where rows are cut.
         self.beside = self.leaving if model.threads_store and self.copies.threads else elements * model.cut_stores(tile)
-        self.computing = elements * (model.heavy / tile.consumer_warpgroups + model.reading)
+        self.computing = elements * model.reading + waited_boxes(tile, model.problem, model.spec) * model.rates.box_clocks
         self.between = self.rates.deferred_overhead if tile.deferred_store else self.rates.tile_overhead + self.leaving
 
     def _step(self, active: int, part: float) -> tuple[float, float]:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from treadle.machine.spec import MatrixInstruction, TargetSpec
 from treadle.plan.part_merges import PAIR, clustered_units
 from treadle.plan.role_clusters import in_clusters
-from treadle.plan.role_tiles import DEEPEST_RING, MANY_GROUPS, RoleProblem, RoleTile, ringed, with_narrower
+from treadle.plan.role_tiles import DEEPEST_RING, MANY_GROUPS, RoleProblem, RoleTile, box_widths, ringed, with_narrower
 from treadle.plan.tile_config import PROMOTED_REGISTERS, ContractionShape
 
 PING_PONG_STEP = 64
@@ -17,7 +17,9 @@ MAX_ACCUMULATOR_REGISTERS = 128
 MAX_CROWDED_ACCUMULATOR_REGISTERS = 96
 """The same where runtime sizes are copied by threads."""
 MAX_PLAIN_ACCUMULATOR_REGISTERS = 192
-"""The same where the result leaves as it is, in ping-pong or from groups with more rows than the instruction."""
+"""The same where the result leaves as it is, in ping-pong or from groups with more rows than the instruction; and in ping-pong, where its
+boxes are computed one behind the other, each of its part of what is read.
+"""
 WIDTH_STEP, FINE_STEP = 16, 8
 """Widths of tiles: all multiples of the first, those of the second where they cover the result closely (see `close_widths`)."""
 LEAST_WIDTH = 32
@@ -109,10 +111,12 @@ def held_forms(problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
 
 def alike_forms(problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:
     """The same for problems with any extent along n."""
-    row, m, roots, plain = problem.row, problem.shape.m, problem.shape.root_count, problem.is_plain and problem.parts == 1
+    row, m, roots = problem.row, problem.shape.m, problem.shape.root_count
+    plain, light = problem.is_plain and problem.parts == 1, problem.is_light and problem.parts == 1
     shape = ContractionShape(None, m if m is None else 2 * row.m + (m > 2 * row.m), None, None, roots)
     pieces = (int(any(problem.piece_bytes)), 0)
-    alike = RoleProblem(row, shape, problem.operand_bytes, (), problem.n_step, problem.promoted, is_plain=plain, piece_bytes=pieces)
+    kind = problem.n_step, problem.promoted
+    alike = RoleProblem(row, shape, problem.operand_bytes, (), *kind, is_plain=plain, is_light=light, piece_bytes=pieces)
     return _forms_alike(replace(alike, is_crowded=True) if problem.is_crowded else alike, spec)
 
 
@@ -126,7 +130,7 @@ def _forms(problem: RoleProblem, spec: TargetSpec) -> Iterator[RoleTile]:
     row, k = problem.row, spec.slot_row_bytes // problem.operand_bytes
     threads = row.warps * spec.subgroup_size
     for m, warpgroups, sets in ((row.m, 2, 1), (2 * row.m, 2, 1), (row.m, 3, 1), (row.m, 1, 1), (row.m, 1, 2), (2 * row.m, 1, 2)):
-        may_be_large = problem.is_plain and (sets > 1 or m > row.m)
+        may_be_large = (problem.is_plain and (sets > 1 or m > row.m)) or (problem.is_light and sets > 1)
         most = MAX_PLAIN_ACCUMULATOR_REGISTERS if may_be_large else MAX_ACCUMULATOR_REGISTERS
         most = MAX_CROWDED_ACCUMULATOR_REGISTERS if problem.is_crowded else most
         if warpgroups >= MANY_GROUPS:
@@ -141,6 +145,16 @@ def _forms(problem: RoleProblem, spec: TargetSpec) -> Iterator[RoleTile]:
             if problem.promoted and 2 * accumulators > (PROMOTED_REGISTERS if warpgroups < MANY_GROUPS else min(PROMOTED_REGISTERS, most)):
                 continue
             yield RoleTile(m, n, k, row.warps, warpgroups, DEEPEST_RING, sets, int(sets > 1))
+
+
+def waited_boxes(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> int:
+    """Boxes of a tile's result that are computed one behind the other, each of what is read when the one before has left: registers do not
+    hold more beside so many accumulators.
+    """
+    if problem.is_plain or not problem.is_light or tile.m * tile.n <= MAX_ACCUMULATOR_REGISTERS * tile.warps * spec.subgroup_size:
+        return 0
+    rows = spec.bulk_tensor.box_bytes if spec.bulk_tensor is not None else ()
+    return max(len(box_widths(tile.n, result.element_bytes, rows) or ()) for result in problem.results)
 
 
 def tiles_of(form: RoleTile, problem: RoleProblem, spec: TargetSpec) -> tuple[RoleTile, ...]:

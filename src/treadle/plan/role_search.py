@@ -95,7 +95,7 @@ class RoleSearch(RoleModel):
         self._lists: dict[tuple[int, int, bool, bool], tuple[int, list[_Steps], list[_Form]]] = {}
         self._known = _kept_steps((*self.sides, self.common), kind, spec)
         self._told: dict[tuple[int, int, int, int], FormBounds] = {}
-        self._key: tuple[bool, bool, bool, bool, int, bool] | None = None
+        self._key: tuple[bool, bool, bool, bool, bool, int, bool] | None = None
         self._held: dict[tuple[object, ...], tuple[list[_Form], float, float, float]] = {}
         self._bounds: dict[tuple[object, ...], tuple[float, list[_Bound]]] = {}
 
@@ -211,11 +211,11 @@ class RoleSearch(RoleModel):
         found = self._bounds[key] = min(bounds)[0] if bounds else inf, bounds
         return found
 
-    def _holding(self) -> tuple[bool, bool, bool, bool, int, bool]:
+    def _holding(self) -> tuple[bool, bool, bool, bool, bool, int, bool]:
         """What of the problem its forms, and what they take at least, depend on; the rest is alike in all that share models."""
         if self._key is None:
             asked = self.problem
-            kind = asked.is_plain and asked.parts == 1, shares_operands(asked), asked.is_crowded
+            kind = asked.is_plain and asked.parts == 1, shares_operands(asked), asked.is_crowded, asked.is_light and asked.parts == 1
             self._key = (*kind, asked.promoted, asked.n_step, has_many_steps(asked, self.spec))
         return self._key
 
@@ -291,7 +291,7 @@ class RoleSearch(RoleModel):
     def _forms(self, family: _Family, steps: list[_Steps]) -> list[_Form]:
         """A family's forms with such steps, and what they take beside these."""
         rates, out, found, groups = self.rates, dict[int, float](), list[_Form](), family.groups
-        each, overhead, in_turns = self.heavy / groups + self.reading, rates.tile_overhead, family.in_turns
+        each, overhead, in_turns = self.reading, rates.tile_overhead, family.in_turns
         rows, may_defer = family.m * groups, family.may_defer and self.problem.may_be_deferred and not self.problem.promoted
         for form in steps:
             n = form[0].n

@@ -164,7 +164,7 @@ class RoleProblem:
     """What a tile is chosen for. `results`: tiles beside the operands. `n_step`: what widths must be a multiple of.
 
     `promoted`: accumulators are held twice; `scaled`: and scales of blocks multiply a step's first. `is_plain`: accumulators leave as they
-    are, but for a cast. `heavy`: clocks of arithmetic on an element of the result, for a workgroup of two groups. `may_be_deferred`:
+    are, but for a cast; `is_light`: what is computed of them needs few registers, some columns at a time. `may_be_deferred`:
     nothing but boxes leaves, and the steps are known.
     `piece_bytes`: of A and of B, what the threads of the producer copy at a time; 0 where descriptors do it. `is_crowded`: bounds and
     addresses that only the runtime knows take registers while threads copy, which leaves consumers fewer.
@@ -182,7 +182,7 @@ class RoleProblem:
     promoted: bool = False
     scaled: bool = False
     is_plain: bool = True
-    heavy: float = 0.0
+    is_light: bool = False
     may_be_deferred: bool = False
     piece_bytes: tuple[int, int] = (0, 0)
     is_crowded: bool = False

@@ -7,7 +7,7 @@ from treadle.codegen.llvm_text import BF16, F16, F32, F64, I8, I16, I32, I64, Bu
 from treadle.targets.simt.hooks import Reading
 
 MEMORY = "~{memory}"
-_LOADS: Final[dict[Reading, str]] = {"plain": "", "read_only": ".nc", "streaming": ".cs"}
+_LOADS: Final[dict[Reading, str]] = {"plain": "", "ordered": "", "read_only": ".nc", "streaming": ".cs"}
 """PTX ISA, "ld": through the cache of data that no thread writes; evicted first."""
 
 
@@ -32,15 +32,16 @@ def predicated_load(
     template = f"{text} {registers}, [${2 * words}];"
     if predicate is not None:
         template = f"{{ .reg .pred p; setp.ne.b32 p, ${2 * words + 1}, 0; @p {template} }}"
+    is_kept = reading in ("plain", "ordered")
     asked = [] if predicate is None else [b.zext(predicate, I32)]
     letter = "r" if bits >= 32 else "h"
-    constraints = [f"={letter}"] * words + [str(i) for i in range(words)] + ["l"] + ["r"] * len(asked) + [MEMORY] * (reading == "plain")
+    constraints = [f"={letter}"] * words + [str(i) for i in range(words)] + ["l"] + ["r"] * len(asked) + [MEMORY] * is_kept
     result = b.asm(
         template,
         ",".join(constraints),
         [*packed, address, *asked],
         word if words == 1 else structure([word] * words),
-        side_effect=stays or reading == "plain",
+        side_effect=stays or is_kept,
         convergent=False,
     )
     parts = [result] if words == 1 else [b.extract_value(result, i) for i in range(words)]

@@ -298,7 +298,7 @@ class NvidiaHooks(SimtHooks):
     def load_global(
         self, b: Builder, address: Value, type: str, align: int, predicate: Value | None, other: Value, reading: Reading
     ) -> Value:
-        if predicate is None and reading != "streaming":
+        if predicate is None and reading in ("plain", "read_only"):
             return b.load(type, address, align, metadata=f"!invariant.load {b.module.metadata('!{}')}" if reading == "read_only" else "")
         return predicated_load(b, address, type, predicate, other, reading, stays=self._is_early)
 

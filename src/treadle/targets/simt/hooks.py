@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from treadle.targets.simt.context import KernelContext
 
 
-Reading: TypeAlias = Literal["plain", "read_only", "streaming"]
-"""Of a load from global memory: nothing is known; no thread of the kernel writes there; and nobody reads it again either."""
+Reading: TypeAlias = Literal["plain", "ordered", "read_only", "streaming"]
+"""Of a load from global memory: nothing is known; it stays where it is; no thread of the kernel writes there; and nobody reads it again."""
 SHARED_ALIGN = 1024
 """Bytes by which the workgroup's shared memory begins: no buffer in it asks for more."""
 

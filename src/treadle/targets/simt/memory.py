@@ -99,6 +99,8 @@ def _group_type(view: View, count: int) -> str:
 
 
 def _reading(view: View, op: LoadOp) -> Reading:
+    if op.ordered is not None:
+        return "ordered"
     return "streaming" if view.read_only and op.streaming is not None else view.reading
 
 

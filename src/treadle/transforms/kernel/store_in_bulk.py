@@ -27,6 +27,7 @@ from treadle.layout.slicing import slice_layout
 from treadle.machine import BulkTensorCopy, TargetSpec
 from treadle.plan.access import contiguous_dim
 from treadle.plan.mixed_widths import MixedWidths
+from treadle.plan.role_forms import MAX_ACCUMULATOR_REGISTERS
 from treadle.plan.role_tiles import box_buffers
 from treadle.plan.staging import box_layout
 from treadle.records import dataclass
@@ -48,12 +49,16 @@ PURE = (tile.LocalLoadOp, tile.LoadOp, tile.BroadcastOp, tile.SliceOp, tile.Conv
 class Boxes:
     """Boxes of tiles, computed box by box: elementwise arithmetic of a whole tile would hold all its registers at once.
 
-    `mixed`: the tiles' two widths. Boxes that reach beyond a narrow tile's columns are moved back to end with them there. `own`: copies of
-    tiles that nothing but this store is computed from: each box of them is a copy of its own.
+    `is_large`: accumulators leave no registers for what several boxes read; each is read behind the one before (ptxas moves loads of arrays
+    that nobody writes ahead of all barriers). `mixed`: the tiles' two widths. Boxes that reach beyond a narrow tile's columns are moved
+    back to end with them there. `own`: copies of tiles that nothing but this store is computed from: each box of them is a copy of its own.
     """
 
-    def __init__(self, store: tile.StoreOp, mixed: MixedWidths | None, own: Mapping[SSAValue, tile.CopyOp], rules: BulkTensorCopy) -> None:
+    def __init__(
+        self, store: tile.StoreOp, mixed: MixedWidths | None, own: Mapping[SSAValue, tile.CopyOp], rules: BulkTensorCopy, *, is_large: bool
+    ) -> None:
         self.store = store
+        self.is_large = is_large
         self.mixed = mixed
         self.own, self.rules = own, rules
         self.made: dict[tuple[SSAValue, int], SSAValue] = {}
@@ -99,7 +104,8 @@ class Boxes:
         if isinstance(op, tile.LoadOp):
             offsets, along = list(op.offsets), tile.ints(op.dims)[1]
             offsets[along] = self._insert(arith.AddiOp(offsets[along], self.shift(at, width)))
-            return self._insert(tile.LoadOp(op.view, offsets, tile.ints(op.dims), part, vector=op.vector.value.data, other=op.other))
+            vector, other, dims = op.vector.value.data, op.other, tile.ints(op.dims)
+            return self._insert(tile.LoadOp(op.view, offsets, dims, part, vector=vector, other=other, is_ordered=self.is_large))
         if isinstance(op, tile.LocalLoadOp) and op.source in self.own and (box := self._copied(self.own[op.source], at, part)) is not None:
             return box
         if isinstance(op, tile.LocalLoadOp) and op.peer is None:
@@ -247,5 +253,7 @@ class StoreInBulkPass(KernelPass):
             return
         rings = make_rings(by_store, rules)
         own = own_copies([op for op in kernel.body.block.ops if isinstance(op, tile.StoreOp)])
+        threads = kernel.num_warps.value.data * spec.subgroup_size
         for store, kinds in by_store.items():
-            _rewrite(store, kinds, rings, Boxes(store, config.mixed_widths, own[store], rules))
+            is_large = tile.tile_type(store.value).element_count() > MAX_ACCUMULATOR_REGISTERS * threads
+            _rewrite(store, kinds, rings, Boxes(store, config.mixed_widths, own[store], rules, is_large=is_large))
