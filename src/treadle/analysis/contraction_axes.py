@@ -59,12 +59,14 @@ def is_plain(nest: LoopNest) -> bool:
 
 
 def is_light(nest: LoopNest) -> bool:
-    """Whether a result can be computed some columns at a time, with few registers: no tiles are read, and either rows of numbers are,
-    behind whose loads the arithmetic stays, or it is nothing that takes long (ptxas begins what waits for nothing as early as it can).
+    """Whether a result can be computed some columns at a time, with few registers: of one sum, no tiles are read, and either rows of numbers
+    are, behind whose loads the arithmetic stays, or it is nothing that takes long (ptxas begins what waits for nothing as early as it can).
     """
-    if sum(access.is_result for access in nest.accesses) > 1 or any(reads_whole_tile(nest, access) for access in nest.accesses):
+    several = len(nest.roots) > 1 or sum(access.is_result for access in nest.accesses) > 1
+    numbers = [main_axis(nest, role) for role in ("m", "n")]
+    if several or min(numbers) < 0 or any(reads_whole_tile(nest, access) for access in nest.accesses):
         return False
-    rows, columns = (nest.axes[main_axis(nest, role)] for role in ("m", "n"))
+    rows, columns = (nest.axes[number] for number in numbers)
     others = (access for access in nest.accesses if not access.is_result and access.input_number < 0)
     if any(nest.stride_along(a, rows) == constant(0) != nest.stride_along(a, columns) for a in others):
         return True
