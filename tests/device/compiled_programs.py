@@ -96,6 +96,16 @@ CASES: dict[str, Case] = {
     ),
     "pending": Case(_matmul(300, 520, 200), replace(ROLES, steps_in_flight=1), (ROLE, IN_FLIGHT)),
     "turns": Case(_matmul(1900, 1560, 136), TURNS, (IN_TURNS, IN_FLIGHT)),
+    "turns-scaled": Case(
+        families.row_scaled("case", "case", 1900, 1560, 272, "f8E4M3FN"),
+        replace(TURNS, tile=(128, 192, 128)),
+        (IN_TURNS, IN_FLIGHT, FP8, r"tile\.load .* ordered "),
+    ),
+    "turns-gelu": Case(
+        families.epilogue("case", "case", "linear_bias_gelu", 1900, 1560, 136, "bf16"),
+        replace(TURNS, tile=(128, 192, 64)),
+        (IN_TURNS, IN_FLIGHT, BF16, r"tile\.load .* ordered "),
+    ),
     "cluster": Case(_matmul(500, 512, 200), replace(ROLES, cluster=2), (ROLE, SHARED_FETCH, "cluster_barrier")),
     "cluster-kn": Case(_matmul(500, 512, 200, transposed=False), replace(ROLES, cluster=2), (ROLE, SHARED_FETCH, "cluster_barrier")),
     "cluster-both": Case(

@@ -59,8 +59,8 @@ def is_plain(nest: LoopNest) -> bool:
 
 
 def is_light(nest: LoopNest) -> bool:
-    """Whether a result can be computed some columns at a time, with few registers: of one sum, no tiles are read, and either rows of numbers
-    are, behind whose loads the arithmetic stays, or it is nothing that takes long (ptxas begins what waits for nothing as early as it can).
+    """Whether a result of one sum can be computed some columns at a time, with few registers: no tiles are read, and either rows of numbers
+    are, behind whose loads the arithmetic stays, or it is nothing that takes long (ptxas begins what waits for nothing when it can).
     """
     several = len(nest.roots) > 1 or sum(access.is_result for access in nest.accesses) > 1
     numbers = [main_axis(nest, role) for role in ("m", "n")]

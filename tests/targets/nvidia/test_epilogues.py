@@ -9,7 +9,7 @@ import pytest
 import treadle
 from treadle import machine, pipelines
 from treadle.artifact import TensorMapValue
-from treadle.bench.families import beside, epilogue, gated, matmul
+from treadle.bench.families import beside, epilogue, gated, matmul, row_scaled
 from treadle.bench.workload import Workload
 from treadle.dialects import tile
 from treadle.ir.text import parse_module
@@ -56,6 +56,20 @@ def test_results_of_tiles_an_odd_multiple_of_8_wide(form: Form, width: int) -> N
     out = {(each.box_dim, each.swizzle) for each in maps if each.global_dim[0] == n}
     assert out == {((columns, 64), "none" if columns == 8 else f"{2 * columns}B") for columns in boxes}
     assert len(re.findall(r"cp\.async\.bulk\.tensor\.2d\.global\.shared", assembly)) == len(boxes)
+
+
+@pytest.mark.parametrize(("kind", "columns"), [("gelu", 64), ("gelu", 192), ("scaled", 128), ("scaled", 192)])
+def test_rows_of_numbers_beside_many_accumulators(kind: str, columns: int) -> None:
+    """They are read box by box, by loads that no compiler moves ahead of barriers; nothing is spilled."""
+    sizes = (8192, 8192, 4096, "bf16")
+    work = epilogue("f", "t", "linear_bias_gelu", *sizes) if kind == "gelu" else row_scaled("g", "t", *sizes)
+    options = CompileOptions(tile=(128, columns, 64), warps=(4, 1), consumer_warpgroups=1, ping_pong=2, num_stages=4, steps_in_flight=1)
+    program = treadle.compile(work.text, target="sm_90a", options=options)
+    (kernel,) = program.manifest.kernels
+    assert kernel.facts["spill_bytes"] == 0
+    loads = re.findall(r"ld\.global\.(?:nc\.)?", program.stages["asm"])
+    movable = loads.count("ld.global.nc.")
+    assert len(loads) >= columns // 8 and (movable < columns // 8 if columns == 192 else movable == len(loads))
 
 
 @pytest.mark.parametrize("kind", ["linear_residual", "linear_gate"])
