@@ -10,9 +10,9 @@ from treadle.plan.mixed_widths import least_part, timed_columns
 from treadle.plan.part_merges import PAIR
 from treadle.plan.rasters import least_fetched_by_pairs
 from treadle.plan.role_clocks import NEAR, Copies, RoleModel, joined, least_chain, promoting_clocks
-from treadle.plan.role_clusters import ROUNDS_OF_QUADS, cluster_kinds, clustered_clocks
+from treadle.plan.role_clusters import ROUNDS_OF_QUADS, cluster_kinds, clustered_clocks, held_behind
 from treadle.plan.role_forms import waited_boxes
-from treadle.plan.role_tiles import DEEPEST_RING, ROLE_MARGIN_BYTES, RoleTile, may_defer
+from treadle.plan.role_tiles import DEEPEST_RING, ROLE_MARGIN_BYTES, RoleTile, may_defer, steps_in_flight
 
 FAR: Final = 4
 """How many times as long one limit takes as another that counts for nothing beside it: for less than 1 / 2000 (see `limited`)."""
@@ -50,6 +50,10 @@ def _limited(one: float, other: float, sharpness: float) -> float:
     return (one**sharpness + other**sharpness) ** (1 / sharpness) if one * FAR > other else other
 
 
+_Ring = tuple[float, int]
+"""Clocks in which a slot is empty at least, and how many slots are filled meanwhile at most."""
+
+
 class _Kind(NamedTuple):
     """Workgroups of a cluster along m and n, tiles of a batch in whole clusters, clocks of the engine for a step's copies, of the kernel
     beside its steps, units that have tiles at one time, and how many rounds of them there may be.
@@ -70,8 +74,8 @@ class FormBounds:
     """
 
     __slots__ = (
-        *("_beside", "_brought", "_chain", "_computing", "_cut", "_defers", "_ends", "_form", "_high", "_kinds", "_leaving", "_low"),
-        *("_matrix", "_of_m", "_of_n", "_rates", "_slots", "_told", "_units", "first", "kinds"),
+        *("_alone", "_beside", "_brought", "_chain", "_clustered", "_computing", "_cut", "_defers", "_ends", "_form", "_high", "_kinds"),
+        *("_leaving", "_low", "_matrix", "_of_m", "_of_n", "_rates", "_told", "_units", "first", "kinds"),
     )
 
     def __init__(self, model: RoleModel, form: RoleTile, of_m: Extent, of_n: Extent) -> None:
@@ -89,7 +93,9 @@ class FormBounds:
         self._ends = rates.tile_overhead + self._computing + self._leaving
         self._cut, self._defers = _cut_tiles(of_m.tiles, form, model), may_defer(form, model.problem)
         slot = (of_m.read + of_n.read) * form.k * model.problem.operand_bytes
-        self._slots = max(2, min(DEEPEST_RING, (model.spec.shared_bytes_per_workgroup - ROLE_MARGIN_BYTES) // slot))
+        slots = max(2, min(DEEPEST_RING, (model.spec.shared_bytes_per_workgroup - ROLE_MARGIN_BYTES) // slot))
+        held = held_behind(form, steps_in_flight(form, slots, model.problem))
+        self._alone, self._clustered = (rates.ring_clocks, slots - 1), (rates.clustered_ring_clocks, max(1, slots - 1 - held))
         self.first = slot * rates.fill_clocks
         self._of_m, self._of_n, self._kinds = of_m, of_n, list[_Kind]()
         self.kinds = cluster_kinds(of_m.parts, of_n.parts, of_m.both, of_n.both, of_m.neighbours, of_n.neighbours)
@@ -107,14 +113,14 @@ class FormBounds:
             between = rates.tile_overhead + self._leaving
             alone = min(between, rates.deferred_overhead) if self._defers else between
             tiles = self._of_m.tiles * self._of_n.tiles
-            found = [self._clocks(self._low, self._high, rates.ring_clocks, steps, tiles * batch, alone, self._units, in_turn=in_turn)]
+            found = [self._clocks(self._low, self._high, self._alone, steps, tiles * batch, alone, self._units, in_turn=in_turn)]
             for along_m, along_n, tiles, engine, beside, units, rounds in self._told_kinds(model, together) if together else ():
                 clocks, tiles = inf, tiles * batch
                 if tiles <= rounds * units:
                     clocks = self._ends + -(-tiles // units) * steps * (self._chain if self._chain > engine else engine)
                     if clocks + beside <= enough:
                         copies = model.copies_of(form, form.n, along_m, along_n)
-                        clocks = self._clocks(copies, copies, rates.clustered_ring_clocks, steps, tiles, between, units, in_turn=in_turn)
+                        clocks = self._clocks(copies, copies, self._clustered, steps, tiles, between, units, in_turn=in_turn)
                 found.append(beside + clocks)
             found.append(self._with_narrower(steps) if batch == 1 and self._cut else inf)
             self._told[key] = found
@@ -131,19 +137,19 @@ class FormBounds:
                 self._kinds.append(_Kind(along_m, along_n, tiles, engine, clustered_clocks(size, self._rates), units, rounds))
         return self._kinds
 
-    def _step(self, copies: Copies, most: Copies, ring: float, active: int) -> tuple[float, float]:
-        """Clocks of a step's arithmetic and of its copies, with so many units at work. `ring`: what a slot is empty for at least."""
+    def _step(self, copies: Copies, most: Copies, ring: _Ring, active: int) -> tuple[float, float]:
+        """Clocks of a step's arithmetic and of its copies, with so many units at work."""
         share, matrix = active / self._units, self._matrix
         engine, cache, beyond, threads = most
         slowest = max(matrix, engine, cache * share + beyond * active, threads)
         arithmetic = self._chain * (1 + self._rates.power_factor * matrix / slowest * share)
         engine, cache, beyond, threads = copies
         found = _limited(engine, cache * share + beyond * active, NEAR)
-        found = _limited(found, (ring + found) / (self._slots - 1), NEAR)
+        found = _limited(found, (ring[0] + found) / ring[1], NEAR)
         return arithmetic, _limited(found, threads, NEAR) if threads else found
 
     def _clocks(
-        self, copies: Copies, most: Copies, ring: float, steps: int, tiles: int, between: float, units: int, *, in_turn: bool
+        self, copies: Copies, most: Copies, ring: _Ring, steps: int, tiles: int, between: float, units: int, *, in_turn: bool
     ) -> float:
         """Of so many tiles with such copies in a step, at least and at most. `ring`: see `_step`; `between`: clocks between two tiles of a
         unit; `units`: those that have tiles at one time.
@@ -179,7 +185,7 @@ class FormBounds:
         units, rates = self._units, self._rates
         if not (full := (self._of_m.tiles * self._of_n.tiles - 1) // units):
             return inf
-        arithmetic, copying = self._step(self._low, self._high, rates.ring_clocks, units)
+        arithmetic, copying = self._step(self._low, self._high, self._alone, units)
         work = max(self._cut / units, (full + 1) * least_part(self._form.n, rates)) * steps * arithmetic
         moving = (full + 1) * (steps * copying + self._brought) + full * self._beside
         work += full * (rates.deferred_overhead + self._computing)

@@ -25,7 +25,7 @@ from treadle.plan.mixed_widths import CLEAR_FACTOR, timed_columns
 from treadle.plan.part_merges import PAIR, cluster_clocks, clustered_units, last_clocks, turns_clocks
 from treadle.plan.rasters import fetched_by_pairs, read_again
 from treadle.plan.result_stores import cut_row_clocks, stored_cut_clocks
-from treadle.plan.role_clusters import clustered_clocks, fetched_share
+from treadle.plan.role_clusters import clustered_clocks, fetched_share, held_behind
 from treadle.plan.role_forms import role_tiles, waited_boxes
 from treadle.plan.role_tiles import (
     ELEMENTS_WITH_TWO_BUFFERS,
@@ -292,8 +292,10 @@ class _TileModel:
         busy = matrix / max(matrix, engine, cache * active / self.units + beyond * active, threads)
         arithmetic = self.chain * part * (1 + self.rates.power_factor * busy * active / self.units)
         copies = limited(engine, cache * active / self.units + beyond * active, NEAR)
-        ring = self.rates.clustered_ring_clocks if self.tile.cluster > 1 else self.rates.ring_clocks
-        copies = limited(copies, (ring + copies) / max(1, stages - 1), NEAR)
+        ring, filled = self.rates.ring_clocks, stages - 1
+        if self.tile.cluster > 1:
+            ring, filled = self.rates.clustered_ring_clocks, filled - held_behind(self.tile, self.tile.steps_in_flight)
+        copies = limited(copies, (ring + copies) / max(1, filled), NEAR)
         if not threads:
             return arithmetic, copies
         # Half of the ring is in flight: the wait for one slot alone is hidden by no other.

@@ -238,6 +238,16 @@ def with_narrower(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> tup
     return tuple([each for each in narrower if mixed_tiles(each, problem, spec) is not None])
 
 
+def steps_in_flight(form: RoleTile, slots: int, problem: RoleProblem) -> int:
+    """Groups of matrix instructions in flight while the next slot is waited for, with so many. One group alone waits for each step's
+    instructions with nobody else's to run meanwhile, two of narrow tiles with little, and clusters wait for all of theirs; they have a slot
+    more in use.
+    """
+    consumers = form.consumer_warpgroups * form.ping_pong
+    least = RUN_AHEAD_SLOTS if consumers == 1 else PAIR_RUN_AHEAD_SLOTS if consumers == 2 and form.m == problem.row.m else inf
+    return 1 if slots >= least and not problem.promoted else form.steps_in_flight
+
+
 def ringed(form: RoleTile, problem: RoleProblem, spec: TargetSpec) -> RoleTile | None:
     """A form with as deep a ring as fits shared memory (at most 16 slots, made fewer where tiles read need room); None where it does not
     fit.
@@ -259,10 +269,7 @@ def ringed(form: RoleTile, problem: RoleProblem, spec: TargetSpec) -> RoleTile |
     slots = min(deepest, (room - staging) // slot)
     if (room - at_most) // slot < 2 or slots < (2 if problem.in_cluster else SHORTEST_RING):
         return None
-    # One group alone waits for each step's instructions with nobody else's to run meanwhile, two of narrow tiles with little, and clusters
-    # wait for all of theirs; they have a slot more in use.
-    least = RUN_AHEAD_SLOTS if consumers == 1 else PAIR_RUN_AHEAD_SLOTS if consumers == 2 and form.m == problem.row.m else inf
-    in_flight = 1 if slots >= least and not problem.promoted else form.steps_in_flight
+    in_flight = steps_in_flight(form, slots, problem)
     deferred, group_m = defers_stores(form, problem, spec), raster(form, shape, spec, operand_bytes=problem.operand_bytes)
     sizes, groups = (form.m, form.n, form.k, form.warps), (form.consumer_warpgroups, slots, form.ping_pong)
     return RoleTile(*sizes, *groups, in_flight, group_m, deferred)
