@@ -149,7 +149,9 @@ def _stream_candidates(shape: SmallShape, wide: int, spec: TargetSpec) -> tuple[
         else:
             side, step = shape.vector * wide * (warps // across), held * (lanes // wide) * across
         is_power = step & step - 1 == 0
-        if is_power and side <= next_power_of_two(many):
+        # Warps that have the same sums bring them through shared memory.
+        sums = across * shape.roots * shape.few * side * shape.accumulator_bytes if across > 1 else 0
+        if is_power and side <= next_power_of_two(many) and sums <= spec.shared_bytes_per_workgroup:
             tile = StreamTile(shape.few, side, step, ahead, warps)
             found.append(_Streamed(tile, step // across, *_held(tile, shape, spec)))
     return tuple(found)

@@ -54,6 +54,16 @@ def test_streamed_with_few_columns(m: int, n: int, k: int) -> None:
     assert_right(work, module, 1)
 
 
+@pytest.mark.parametrize("target", ["sm_90a", "gfx942", "gfx1100"])
+@pytest.mark.parametrize(("m", "n", "k"), [(41, 1411, 74), (33, 900, 200), (57, 70, 512)])
+def test_sums_of_several_warps_fit_shared_memory(m: int, n: int, k: int, target: str) -> None:
+    """Of 41 rows and 64 columns eight warps bring 84 KB together; gfx942 has 64."""
+    work = workload(m, n, k, "bf16", kn=True)
+    module, said = lowered(work.text, target, CompileOptions(form="streaming", split_reduction="off"))
+    assert "streamed" in said
+    assert_right(work, module, 1)
+
+
 @pytest.mark.parametrize("along_rows", [False, True])
 @pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 4099), (1, 4, 1000), (1, 3, 9185), (2, 1, 777)])
 def test_sides_of_one_or_few_rows_stream_without_being_asked(m: int, n: int, k: int, along_rows: bool) -> None:
