@@ -70,6 +70,8 @@ _H200_RATES = Rates(
     # products whose rows begin inside requests (seeds 1 and 2, some that had been slow, some with few short rows), most with a side of at
     # most 500: the tile of least modelled time takes 3.2 % longer than the fastest, 14 % in one of twenty; with what was there before
     # 4.1 and 19 %.
+    # `box_clocks` is by what two products with a bias and three steps took longer than modelled without it (seeds 1 and 2: 390 and 530
+    # clocks).
     roles=RoleRates(
         row_clocks=0.922,
         stage_clocks=15.2,
@@ -198,7 +200,7 @@ _H100_RATES = replace(
         deferred_clocks=1950,
         ping_pong_overhead=32.6,
         ping_pong_share=0.62,
-        box_clocks=400,
+        box_clocks=400,  # the H200's
         few_rounds=4,
         full_step=16,
         step_saved=0.5,

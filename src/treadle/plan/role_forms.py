@@ -147,11 +147,14 @@ def _forms(problem: RoleProblem, spec: TargetSpec) -> Iterator[RoleTile]:
             yield RoleTile(m, n, k, row.warps, warpgroups, DEEPEST_RING, sets, int(sets > 1))
 
 
+def leave_box_by_box(elements: int, threads: int) -> bool:
+    """Whether accumulators of so many elements leave registers for what one box of the result is computed of, but not for several."""
+    return elements > MAX_ACCUMULATOR_REGISTERS * threads
+
+
 def waited_boxes(tile: RoleTile, problem: RoleProblem, spec: TargetSpec) -> int:
-    """Boxes of a tile's result that are computed one behind the other, each of what is read when the one before has left: registers do not
-    hold more beside so many accumulators.
-    """
-    if problem.is_plain or not problem.is_light or tile.m * tile.n <= MAX_ACCUMULATOR_REGISTERS * tile.warps * spec.subgroup_size:
+    """Boxes of a tile's result that are computed one behind the other, each of what is read when the one before has left."""
+    if problem.is_plain or not problem.is_light or not leave_box_by_box(tile.m * tile.n, tile.warps * spec.subgroup_size):
         return 0
     rows = spec.bulk_tensor.box_bytes if spec.bulk_tensor is not None else ()
     return max(len(box_widths(tile.n, result.element_bytes, rows) or ()) for result in problem.results)

@@ -27,7 +27,7 @@ from treadle.layout.slicing import slice_layout
 from treadle.machine import BulkTensorCopy, TargetSpec
 from treadle.plan.access import contiguous_dim
 from treadle.plan.mixed_widths import MixedWidths
-from treadle.plan.role_forms import MAX_ACCUMULATOR_REGISTERS
+from treadle.plan.role_forms import leave_box_by_box
 from treadle.plan.role_tiles import box_buffers
 from treadle.plan.staging import box_layout
 from treadle.records import dataclass
@@ -49,8 +49,8 @@ PURE = (tile.LocalLoadOp, tile.LoadOp, tile.BroadcastOp, tile.SliceOp, tile.Conv
 class Boxes:
     """Boxes of tiles, computed box by box: elementwise arithmetic of a whole tile would hold all its registers at once.
 
-    `is_large`: accumulators leave no registers for what several boxes read; each is read behind the one before (ptxas moves loads of arrays
-    that nobody writes ahead of all barriers). `mixed`: the tiles' two widths. Boxes that reach beyond a narrow tile's columns are moved
+    `is_large`: accumulators leave no registers for what several boxes read; each is read behind the one before (assemblers move loads of
+    arrays that nobody writes ahead of all barriers). `mixed`: the tiles' two widths. Boxes that reach beyond a narrow tile's columns are moved
     back to end with them there. `own`: copies of tiles that nothing but this store is computed from: each box of them is a copy of its own.
     """
 
@@ -255,5 +255,5 @@ class StoreInBulkPass(KernelPass):
         own = own_copies([op for op in kernel.body.block.ops if isinstance(op, tile.StoreOp)])
         threads = kernel.num_warps.value.data * spec.subgroup_size
         for store, kinds in by_store.items():
-            is_large = tile.tile_type(store.value).element_count() > MAX_ACCUMULATOR_REGISTERS * threads
+            is_large = leave_box_by_box(tile.tile_type(store.value).element_count(), threads)
             _rewrite(store, kinds, rings, Boxes(store, config.mixed_widths, own[store], rules, is_large=is_large))
