@@ -60,7 +60,7 @@ def is_plain(nest: LoopNest) -> bool:
 
 def is_light(nest: LoopNest) -> bool:
     """Whether a result of one sum can be computed some columns at a time, with few registers: no tiles are read, and either rows of numbers
-    are, behind whose loads the arithmetic stays, or it is nothing that takes long (what waits for nothing assemblers begin early).
+    are, behind whose loads the arithmetic stays, or it is nothing that takes long (assemblers begin what waits for nothing early).
     """
     several = len(nest.roots) > 1 or sum(access.is_result for access in nest.accesses) > 1
     numbers = [main_axis(nest, role) for role in ("m", "n")]

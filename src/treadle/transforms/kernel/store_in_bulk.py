@@ -50,8 +50,9 @@ class Boxes:
     """Boxes of tiles, computed box by box: elementwise arithmetic of a whole tile would hold all its registers at once.
 
     `is_large`: accumulators leave no registers for what several boxes read; each is read behind the one before (assemblers move loads of
-    arrays that nobody writes ahead of all barriers). `mixed`: the tiles' two widths. Boxes that reach beyond a narrow tile's columns are moved
-    back to end with them there. `own`: copies of tiles that nothing but this store is computed from: each box of them is a copy of its own.
+    arrays that nobody writes ahead of all barriers). `mixed`: the tiles' two widths. Boxes that reach beyond a narrow tile's columns are
+    moved back to end with them there. `own`: copies of tiles that nothing but this store is computed from: each box of them is a copy of
+    its own.
     """
 
     def __init__(
