@@ -56,3 +56,14 @@ def test_columns_are_read_in_whole_lines(element_bytes: int) -> None:
     tile, warps = reduction_tile(axes, target_spec("sm_90a"), True, element_bytes=element_bytes)
     assert tile[1] * element_bytes >= 128
     assert tile[0] * tile[1] >= warps * 32 * 8
+
+
+@given(count=st.integers(17, 64), columns=st.integers(1000, 200_000))
+def test_short_reductions_across_rows_load_whole_accesses(count: int, columns: int) -> None:
+    """Merging parts: threads have whole accesses of columns, and are few enough to wait beside the kernel that makes the parts."""
+    axes = (AxisShape(count, True, 0, 0), AxisShape(columns, False, 4096, 4096))
+    (rows, width), warps = reduction_tile(axes, target_spec("sm_90a"), True)
+    assert rows == next_power_of_two(count)
+    assert width >= 64
+    assert rows * width == 32 * warps * 32
+    assert warps <= 4

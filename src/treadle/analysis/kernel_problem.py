@@ -214,6 +214,11 @@ class KernelProblem:
         types = replace(self.types, a="f32", b="f32") if self.split else self.types
         return operand_copies(self.nest, self.kind, types, self.spec, any_major=self.split != "")
 
+    @property
+    def may_keep_cache(self) -> bool:
+        """Whether a ring may have fewer stages than fit, for the cache of the threads that copy: nobody asks for a number of them."""
+        return any(self.copies.piece_bytes) and not self.overrides.num_stages
+
     @cached_property
     def gathered(self) -> Gathered | None:
         """What threads load at a time of a convolution's operands; None for all else, where descriptor copies bring both, and where loops

@@ -34,6 +34,7 @@ SM_90A = TargetSpec(
     subgroup_size=32,
     product=default_product("sm_90a"),
     shared_bytes_per_workgroup=227 * 1024,
+    shared_bytes_beside_cache=195 * 1024,
     shared_bytes_per_unit=228 * 1024,
     registers_per_unit=65536,
     max_registers_per_thread=255,

@@ -144,6 +144,8 @@ class TargetSpec:
     of a pipelined loop's stages; None where the machine's scheduler needs no fences. `pipelines_contractions`: loops that contract overlap
     their iterations where nobody asks otherwise. `buffer_flags`: the last word of descriptors by which loads give zero outside of an array;
     0 where loads go by addresses alone. `shifts_loads`: wide loads of elements that begin anywhere are made of aligned ones.
+    `shared_bytes_beside_cache`: shared memory of a workgroup that leaves enough to the cache through which threads copy, where both are
+    parts of one memory; 0 where they are not.
     """
 
     name: str
@@ -180,6 +182,7 @@ class TargetSpec:
     register_granule: int = 8
     vector_lanes: int = 32
     shifts_loads: bool = False
+    shared_bytes_beside_cache: int = 0
 
     def __hash__(self) -> int:
         return self._hash

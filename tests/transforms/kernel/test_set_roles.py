@@ -7,6 +7,8 @@ from transforms.kernel_configs import reconfigure
 from transforms.role_kernels import MATMUL, SPEC
 
 from treadle import pipelines
+from treadle.analysis.element_bytes import buffer_bytes
+from treadle.bench.suite import find
 from treadle.dialects import pipe, tile
 from treadle.dialects.role_plan import RolePlan, RolePlanAttr
 from treadle.errors import KernelRejected, TreadleError
@@ -21,11 +23,14 @@ from treadle.verify.check import is_right
 OPTIONS = CompileOptions(tile=(64, 64, 64), warps=(4, 1), consumer_warpgroups=2, num_stages=3, tuned=False)
 
 
-def until(
-    last: str, options: CompileOptions = OPTIONS, roles: RolePlan | None = None, size: tuple[int, int, int] = (256, 128, 256)
-) -> builtin.ModuleOp:
+def until(last: str, options: CompileOptions = OPTIONS, roles: RolePlan | None = None) -> builtin.ModuleOp:
     """A product after the pass `last`; `roles`: a plan that is there already when set-roles comes."""
-    module = parse_module(MATMUL.format(m=256, n=128, k=256), "test.mlir")
+    return of_text(MATMUL.format(m=256, n=128, k=256), last, options, roles)
+
+
+def of_text(text: str, last: str, options: CompileOptions, roles: RolePlan | None = None) -> builtin.ModuleOp:
+    """The same of any program."""
+    module = parse_module(text, "test.mlir")
     run_passes(module, [*pipelines.tensor_passes(SPEC, options), *pipelines.tile_passes(SPEC, options)])
     if roles is not None:
         kernel_in(module).attributes["roles"] = RolePlanAttr(roles)
@@ -107,6 +112,44 @@ def test_a_ring_that_is_cut_back_is_a_remark() -> None:
         run_passes(module, passes[at : at + 2])
     assert plan_of(module).num_stages < 40
     assert any("stages instead of 40" in remark.text for remark in log.remarks if remark.pass_name == "set-roles")
+
+
+ONE_PART = CompileOptions(split_reduction="off", row_padding="off", tuned=False)
+
+
+def planned(name: str, options: CompileOptions = ONE_PART) -> tuple[RolePlan, int]:
+    """The roles of a product of that name (`bench/named_shapes.py`), and the bytes of its shared buffers."""
+    workload = find(name)
+    assert workload is not None
+    plan = plan_of(of_text(workload.text, "set-roles", options))
+    kernel = kernel_in(of_text(workload.text, "allocate-shared", options))
+    ends = [op.byte_offset.value.data + buffer_bytes(op.result) for op in kernel.walk() if isinstance(op, tile.AllocOp) and op.byte_offset]
+    return plan, max(ends)
+
+
+@pytest.mark.parametrize(
+    "name", ["gemm-f16-nt-3622x219x668", "gemm-bf16-nt-507x9671x122", "gemm-bf16-nt-74x9670x159", "gemm-f16-nn-3874x435x182"]
+)
+def test_copies_by_threads_have_cache_left(name: str) -> None:
+    """Of 4, 4 and 2 bytes, and of both kinds; who asks for a number of stages has it."""
+    plan, taken = planned(name)
+    assert taken <= SPEC.shared_bytes_beside_cache < SPEC.shared_bytes_per_workgroup
+    more, asked = planned(name, replace(ONE_PART, num_stages=plan.num_stages + 1))
+    assert more.num_stages == plan.num_stages + 1
+    assert asked > SPEC.shared_bytes_beside_cache
+
+
+@pytest.mark.parametrize("name", ["gemm-f16-nt-4224x128x2816", "gemm-f16-nn-8192x60x4096"])
+def test_rings_that_descriptors_fill_take_what_fits(name: str) -> None:
+    """The second one's threads copy a third of a slot: fewer stages would keep the descriptors' copies waiting."""
+    assert planned(name)[1] > SPEC.shared_bytes_beside_cache
+
+
+def test_one_fill_is_in_flight_where_others_go_through_registers() -> None:
+    """Rows of A are 4 bytes apart by multiples, those of B 2: each step waits for what registers bring."""
+    assert planned("gemm-bf16-tt-452x2233x181")[0].fills_in_flight == 1
+    plan = planned("gemm-f16-nt-3622x219x668")[0]
+    assert plan.fills_in_flight == plan.num_stages // 2 > 1
 
 
 def test_what_is_refused_is_a_remark_and_left_alone() -> None:

@@ -30,6 +30,7 @@ from treadle.transforms.kernel.roles.copy_rings import (
     fitting_stages,
     is_chain,
     partition_refusal,
+    stages_beside_cache,
     threads_copies,
     through_registers,
 )
@@ -80,14 +81,19 @@ def role_plan(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[RolePlan, list[s
             producer_registers=producer, consumer_registers=consumer, split_slots=PART_SLOTS, splitter_registers=splitter
         )
     plan = fitting_plan(kernel, wanted, spec)
-    if not all(through_registers(copy, spec) for copy in threads_copies(kernel)):
-        # Half of the ring is in flight, half is there: consumers never wait for a copy that was issued last.
-        plan = plan._replace(fills_in_flight=plan.num_stages // 2)
+    if plan.num_stages < wanted.num_stages:
+        cut.append(_cut_back(plan.num_stages, wanted.num_stages))
+    if asked.keeps_cache and (fewer := stages_beside_cache(kernel, plan, spec)) < plan.num_stages:
+        cut.append(f"the ring has {fewer} stages instead of {plan.num_stages}: more would leave threads' copies too little cache")
+        plan = plan._replace(num_stages=fewer)
+    through = [through_registers(copy, spec) for copy in threads_copies(kernel)]
+    if not all(through):
+        # Half of the ring is in flight, half is there: consumers never wait for a copy that was issued last. Where other copies go through
+        # registers each step waits for its loads anyway.
+        plan = plan._replace(fills_in_flight=1 if any(through) else plan.num_stages // 2)
     # A step keeps its slot until the next one has begun, and copies in flight are handed over when later ones are issued.
     if plan.num_stages < 2 + plan.fills_in_flight:
         plan = plan._replace(steps_in_flight=0)
-    if plan.num_stages < wanted.num_stages:
-        cut.append(_cut_back(plan.num_stages, wanted.num_stages))
     if plan.epilogue_slots < (boxes := epilogue_boxes(kernel)):
         told = f"what the epilogue reads has {plan.epilogue_slots} slots for {boxes} boxes a tile"
         cut.append(f"{told}: shared memory holds no more beside the other buffers")

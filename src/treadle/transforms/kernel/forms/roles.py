@@ -43,6 +43,7 @@ class Config(ContractionConfig):
     `workgroups`: how many take all tiles in turn, 0 for one a tile. `blocks`: where tiles of two widths lie (see `MixedWidths.numbers`),
     empty where all have one. `channel_step`: of a convolution, whole steps of channels for each place of a window (0: as many as there
     are). `places_inside`: all places of a window are taken for one step of channels before the next one (see `analysis/window_steps.py`).
+    `keeps_cache`: the ring may be cut so that it leaves copies by threads enough of their cache.
     """
 
     form: ClassVar[str] = NAME
@@ -57,6 +58,7 @@ class Config(ContractionConfig):
     blocks: tuple[int, ...] = ()
     channel_step: int = 0
     places_inside: bool = False
+    keeps_cache: bool = False
 
     def nest_of(self, nest: LoopNest) -> LoopNest:
         return (in_channel_steps(nest, self.channel_step) if self.channel_step else None) or nest
@@ -211,6 +213,7 @@ def _choice(problem: KernelProblem, tile: RoleTile, warps: tuple[int, int], *, i
         parts_together=problem.parts_together(tile.m),
         workgroups=0 if problem.overrides.persistent == "never" or not problem.may_take_turns else units,
         blocks=tuple(mixed.numbers()) if mixed is not None else (),
+        keeps_cache=problem.may_keep_cache,
         places_inside=_takes_places_inside(problem, tile),
         overlaps_ends=tuple(side for side, may in enumerate(problem.role_problem.overlaps) if may),
     )

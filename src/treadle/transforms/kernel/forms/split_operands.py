@@ -89,6 +89,7 @@ def _choice(inner: KernelProblem, wanted: SplitProblem, tile: SplitTile, *, is_l
         group_m=inner.overrides.group_m or GROUP_M,
         is_promoted=inner.is_promoted,
         num_stages=inner.overrides.num_stages or tile.num_stages,
+        keeps_cache=inner.may_keep_cache,
         consumer_warpgroups=tile.groups,
         parts_together=inner.parts_together(tile.m),
         split=inner.split,

@@ -71,6 +71,7 @@ def decide(problem: KernelProblem) -> Sequence[Choice]:
         is_promoted=problem.is_promoted,
         is_swapped=is_swapped,
         num_stages=tile.slots,
+        keeps_cache=problem.may_keep_cache,
         workgroups=0 if problem.overrides.persistent == "never" or not problem.may_take_turns else spec.compute_units,
         cluster=cluster if cluster > 1 and _may_cluster(cluster, tile, shape) else 1,
         parts_together=problem.parts_together(tile.rows) if tile.step == tile.rows else 1,
