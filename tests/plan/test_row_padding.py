@@ -3,9 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from treadle.machine import target_spec
-from treadle.plan.padded_copies import copy_seconds, whole_pieces
+from treadle.plan.padded_copies import copy_seconds, whole_pieces, whole_rows
 from treadle.plan.rasters import KEPT_SHARE
 from treadle.plan.row_padding import MOST_COPIED_BYTES, OperandCopy, Pitches, copying_seconds, row_padding
 from treadle.plan.split_choices import SplitContraction
@@ -73,3 +75,15 @@ def test_copies_that_take_too_much_memory_are_no_choice() -> None:
     found = row_padding(known, [large, b], SPEC, splits=True)
     assert found is not None and found.pitches == (0, 4032)
     assert row_padding(known, [large, large], SPEC, splits=True) is None
+
+
+@given(elements=st.integers(1, 5000), element_bytes=st.sampled_from([1, 2, 4]))
+def test_rows_of_copies_begin_at_lines_or_fill_most_of_a_part_of_one(elements: int, element_bytes: int) -> None:
+    pitch = whole_rows(elements, element_bytes, SPEC) * element_bytes
+    assert pitch % SPEC.max_vector_bytes == 0
+    assert pitch >= elements * element_bytes
+    if pitch % SPEC.line_bytes:
+        assert pitch in (16, 32, 64)
+        assert pitch == 16 or 2 * elements * element_bytes > pitch
+    else:
+        assert 2 * elements * element_bytes > SPEC.line_bytes

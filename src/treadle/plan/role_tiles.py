@@ -37,6 +37,11 @@ SCALED_RING_BYTES, SCALED_STEPS = 128 << 10, 32
 """Of a ring at most where scales of blocks are read beside it in so many steps: copies in flight keep them waiting. Five slots of 40 KiB
 took as long as four on an H200, three 0.985 of it with 56 to 128 steps, 0.992 with 32, but 1.03 with 12, which run ahead between tiles.
 """
+ROOM_BEHIND_BYTES, ROOMY_RING = 7 << 10, 12
+"""Of shared memory that rings of so many slots leave, with the margin, to workgroups of the launch behind, which wait there (a KiB each,
+and their own). Of 24 products (H200) whose parts a launch merges, with twelve slots instead of thirteen, 19 took 0.92 to 0.99 of the time,
+five as long. Of three products of one launch with rings of nine and eleven slots two took longer with one less.
+"""
 LONG_RING = 8
 """Slots of a ring that a short sum may have more of than steps: the next tiles' are copied ahead."""
 PLANNED_EPILOGUE_SLOTS = 2
@@ -266,7 +271,8 @@ def ringed(form: RoleTile, problem: RoleProblem, spec: TargetSpec) -> RoleTile |
     deepest = CROWDED_RING if problem.is_crowded and problem.takes_turns else max(LONG_RING, min(DEEPEST_RING, steps))
     if problem.scaled and steps >= SCALED_STEPS:
         deepest = min(deepest, max(SHORTEST_RING, SCALED_RING_BYTES // slot))
-    slots = min(deepest, (room - staging) // slot)
+    roomy = (room - ROOM_BEHIND_BYTES - staging) // slot if spec.overlapping_launches else 0
+    slots = min(deepest, roomy if roomy >= ROOMY_RING else (room - staging) // slot)
     if (room - at_most) // slot < 2 or slots < (2 if problem.in_cluster else SHORTEST_RING):
         return None
     in_flight = steps_in_flight(form, slots, problem)

@@ -145,6 +145,14 @@ def test_rings_that_descriptors_fill_take_what_fits(name: str) -> None:
     assert planned(name)[1] > SPEC.shared_bytes_beside_cache
 
 
+def test_long_rings_leave_room_for_the_launch_behind() -> None:
+    """Its workgroups wait beside this one's: a KiB of shared memory for each, which a ring of thirteen slots would take."""
+    plan, taken = planned("gemm-bf16-nt-64x256x65536", replace(ONE_PART, split_reduction="32"))
+    assert plan.num_stages == 12
+    assert SPEC.shared_bytes_per_unit - taken > 8 << 10
+    assert planned("gemm-bf16-nt-64x256x65536", replace(ONE_PART, split_reduction="32", num_stages=13))[0].num_stages == 13
+
+
 def test_one_fill_is_in_flight_where_others_go_through_registers() -> None:
     """Rows of A are 4 bytes apart by multiples, those of B 2: each step waits for what registers bring."""
     assert planned("gemm-bf16-tt-452x2233x181")[0].fills_in_flight == 1

@@ -27,7 +27,7 @@ from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.ir.tensors import tensor_type
 from treadle.machine import TargetSpec, target_spec
-from treadle.plan.padded_copies import whole_pieces
+from treadle.plan.padded_copies import whole_rows
 from treadle.plan.row_padding import MOST_COPIED_BYTES, OperandCopy, row_padding
 from treadle.records import dataclass
 from treadle.remarks import emit
@@ -117,9 +117,7 @@ class SetRowPaddingPass(FunctionPass):
         emit("decision", NAME, origin_of(op), f"copies with longer rows: {why}", location_of(op))
 
     def _pitch(self, op: Operation, operand: OperandPitch, which: str, spec: TargetSpec) -> int:
-        """How far rows of a copy of an operand are to be apart, whole lines of the cache since nothing behind them is moved; 0 where it
-        needs none, or can have none.
-        """
+        """How far rows of a copy of an operand are to be apart; 0 where it needs none, or can have none."""
         type_, rules = tensor_type(operand.value), spec.bulk_tensor
         size = element_bytes(type_.element_type)
         wanted = spec.line_bytes if rules is None or self.asked != AUTO else rules.pitch_align_bytes
@@ -128,4 +126,4 @@ class SetRowPaddingPass(FunctionPass):
         if operand.refusal:
             emit("refusal", NAME, origin_of(op), f"rows of {which} stay as they are: {operand.refusal}", location_of(op))
             return 0
-        return whole_pieces(type_.get_shape()[-1], size, spec.line_bytes)
+        return whole_rows(type_.get_shape()[-1], size, spec)

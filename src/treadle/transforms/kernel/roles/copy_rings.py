@@ -20,8 +20,8 @@ from treadle.transforms.kernel.roles.parts import depends_on_group
 from treadle.transforms.kernel.roles.splitting import splitting
 
 THREADS_SHARE = 0.43
-"""Of a slot's bytes that threads copy, from which on the ring leaves their cache room: 18 products (H200) whose rings do took 0.77 to 1.02 of
-the time, 0.92 in the mean, 16 others 0.91 to 1.20, 1.02 in the mean.
+"""Of a slot's bytes that threads copy, from which on the ring leaves their cache room: 18 products (H200) whose rings do took 0.77 to
+1.02 of the time, 0.92 in the mean, 16 others 0.91 to 1.20, 1.02 in the mean.
 """
 
 
