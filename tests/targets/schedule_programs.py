@@ -283,14 +283,14 @@ def ping_pong(m: int, n: int, k: int, stages: int = 4) -> KernelOp:
     return finish("ping_pong", block, grid=[str(launched), "1", "1"], warps=12)
 
 
-def cp_async_ring(m: int, n: int, k: int, stages: int = 3) -> KernelOp:
-    """C = A B^T with copies by all threads, `stages - 1` groups ahead. Rows of A and B are `k` elements."""
+def cp_async_ring(m: int, n: int, k: int, stages: int = 3, pitch: int = 0) -> KernelOp:
+    """C = A B^T with copies by all threads, `stages - 1` groups ahead. Rows of A and B are `k` elements, and `pitch` apart if not k."""
     bm, bn = 128, 128
     steps = -(-k // DEPTH)
     block = kernel_block([BF16, BF16, F32])
     with ImplicitBuilder(block):
         mm, nn = mul(ProgramIdOp(0).result, index(bm)), mul(ProgramIdOp(1).result, index(bn))
-        va, vb, vc = matmul_views(block.args, m, n, k)
+        va, vb, vc = matmul_views(block.args, m, n, k, pitch)
         a, b = slotted([bm, DEPTH], (1, 0), stages), slotted([DEPTH, bn], (0, 1), stages)
 
         def fetch(step: SSAValue) -> None:

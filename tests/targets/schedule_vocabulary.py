@@ -93,12 +93,12 @@ def role(body: Any) -> Region:
     return Region(block)
 
 
-def matmul_views(args: Sequence[SSAValue], m: int, n: int, k: int) -> tuple[SSAValue, SSAValue, SSAValue]:
-    """A (m, k), B^T seen as (k, n), C (m, n), all row-major."""
+def matmul_views(args: Sequence[SSAValue], m: int, n: int, k: int, pitch: int = 0) -> tuple[SSAValue, SSAValue, SSAValue]:
+    """A (m, k), B^T seen as (k, n), C (m, n), all row-major; rows of A and of B `pitch` elements apart, not k, where that is not 0."""
     pa, pb, pc = args
     return (
-        ViewOp(pa, [m, k], [k, 1], align=16).result,
-        ViewOp(pb, [k, n], [1, k], align=16).result,
+        ViewOp(pa, [m, k], [pitch or k, 1], align=16).result,
+        ViewOp(pb, [k, n], [1, pitch or k], align=16).result,
         ViewOp(pc, [m, n], [n, 1], align=16).result,
     )
 

@@ -155,9 +155,11 @@ def test_a_single_step_starts_from_nothing() -> None:
 
 def test_cp_async_copies_are_wide_and_clipped() -> None:
     ragged = backend("sm_90a").emit(cp_async_ring(130, 130, 200)).llvm_text
-    assert "cp.async.cg.shared.global [$0], [$1], 16, $2;" in ragged  # bytes that lie within
+    assert "cp.async.cg.shared.global [$0], [$1], 16, outside;" in ragged and "16, $2;" not in ragged  # whole, or zeros
     narrow = backend("sm_90a").emit(cp_async_ring(130, 130, 202)).llvm_text
-    assert "cp.async.ca.shared.global [$0], [$1], 4, $2;" in narrow and "[$1], 16" not in narrow
+    assert "cp.async.ca.shared.global [$0], [$1], 4, outside;" in narrow and "[$1], 16" not in narrow
+    cut = backend("sm_90a").emit(cp_async_ring(130, 130, 197, pitch=200)).llvm_text
+    assert "cp.async.cg.shared.global [$0], [$1], 16, $2;" in cut  # bytes that lie within
     odd = backend("sm_90a").emit(cp_async_ring(130, 130, 201)).llvm_text
     assert "cp.async.cg" not in odd and "cp.async.ca" not in odd  # such rows begin at no multiple of 4 bytes: loaded and shifted into place
     assert odd.count("ld.global.nc.v4.b32") == 48 and "fshr" in odd

@@ -55,6 +55,12 @@ def _is_aligned(ctx: KernelContext, op: CopyOp, unit: int, size: int, width: int
     return True
 
 
+def _are_whole(ctx: KernelContext, op: CopyOp, unit: int, size: int, width: int) -> bool:
+    """Whether a piece that begins in the view lies in it: its rows are whole pieces of `width` bytes, which begin at multiples of that."""
+    view = op.view.owner
+    return isinstance(view, ViewOp) and view.folding is None and _multiple(ctx, view.size_values()[unit]) * size % width == 0
+
+
 def distribution(shared: SharedLayout, inner: int, size: int, width: int, warps: int) -> TileLayout | None:
     """Pieces of `width` bytes along dimension `inner` over the threads; None where the buffer keeps them not together."""
     if width < size or shared.shape[inner] * size % width:
@@ -113,6 +119,10 @@ def _issue(ctx: KernelContext, op: CopyOp, inner: int, tile: TileLayout, width: 
             text = f"cp.async.{cache}.shared.global [$0], [$1], {width}"
             if taken.number == width:
                 b.asm(f"{text};", "r,l,~{memory}", [b.ptrtoint(target, I32), source])
+            elif left.number == width:
+                # What the source has is ignored as a whole: a number of bytes would move its address as well.
+                guarded = f"{{ .reg .pred outside; setp.eq.u32 outside, $2, 0; {text}, outside; }}"
+                b.asm(guarded, "r,l,r,~{memory}", [b.ptrtoint(target, I32), source, b.resize(inside, I32)])
             else:
                 b.asm(f"{text}, $2;", "r,l,r,~{memory}", [b.ptrtoint(target, I32), source, taken])
 
@@ -189,13 +199,13 @@ def _pieces(
     if access.plan.vector != vector:
         raise InternalError(f"tile.copy 'cp_async': pieces of {width} bytes are not contiguous in the view")
     sources = {group.registers: group for group in access.plan.groups}
-    moved = _moved(op)
+    moved, are_whole = _moved(op), _are_whole(ctx, op, unit, size, width)
     is_known = bool(moved) and all(dim in access.coordinates and count > 0 for dim, count in moved.items())
 
     def each() -> Iterator[Piece]:
         for group in plan.groups:
             source = sources[group.registers]
-            left = _bytes(ctx, access, unit, source.coordinates, size, width)
+            left = i32(width) if are_whole else _bytes(ctx, access, unit, source.coordinates, size, width)
             place, inside = access.address(source), access.predicate(source)
             later = _later(ctx, access, source, moved, (place, inside)) if is_known and is_held else None
             yield Piece(places.of(group), place, inside, left, later)
