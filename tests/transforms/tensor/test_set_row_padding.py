@@ -89,10 +89,14 @@ def test_a_user_may_ask_for_none() -> None:
 
 @pytest.mark.parametrize(
     ("name", "rows"),
-    [("gemm-f16-nt-64x48x83", "A, # elements apart and B, # elements apart"), ("gemm-f16-tn-64x40x96", "B, # elements apart")],
+    [
+        ("gemm-f16-nt-64x48x83", "A, # elements apart and B, # elements apart"),
+        ("gemm-f16-tn-64x40x96", "B, # elements apart"),
+        ("gemm-f16-nn-200x16x83", "A, # elements apart"),
+    ],
 )
 def test_options_ask_for_copies_or_for_none(name: str, rows: str) -> None:
-    """Copies of rows that begin inside lines, small as they are."""
+    """Copies of rows that begin inside lines, small as they are; the last one's B has rows of 32 bytes, as its copy would have."""
     text = text_of(name)
     assert decided(text, options=CompileOptions(row_padding="always")) == (
         rows.count("#"),

@@ -126,4 +126,5 @@ class SetRowPaddingPass(FunctionPass):
         if operand.refusal:
             emit("refusal", NAME, origin_of(op), f"rows of {which} stay as they are: {operand.refusal}", location_of(op))
             return 0
-        return whole_rows(type_.get_shape()[-1], size, spec)
+        found = whole_rows(type_.get_shape()[-1], size, spec)
+        return 0 if found == operand.pitch else found
