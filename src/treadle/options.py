@@ -93,8 +93,8 @@ class CompileOptions(ContractionOverrides):
     `attention`: "auto": two contractions with a softmax between them are one kernel where that is modelled to be faster; "always": wherever
     there is such a kernel; "off": only where `dispatch.group` attributes of the program say so.
     `row_padding`: "auto": contractions read copies of operands whose rows are no whole 16 bytes apart, with rows at whole lines of the
-    cache, where that is modelled to be faster; "always": of all operands whose rows begin inside lines, without a model; "off": only where
-    `treadle.padded_rows` of the program asks for it.
+    cache (short ones at parts of lines), where that is modelled to be faster; "always": of all operands whose rows begin inside lines,
+    without a model; "off": only where `treadle.padded_rows` of the program asks for it.
     `turned_operands`: "auto": contractions in the vector units read copies of operands that lie along k, with rows along m or n, where that
     is modelled to be faster; "always": of all operands that lie along k, without a model; "off": only where `treadle.turned_operands` of
     the program asks for it.

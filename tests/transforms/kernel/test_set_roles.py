@@ -1,5 +1,6 @@
 """set-roles and form-roles: what is decided can be read, written and overridden; what is formed holds no synchronisation."""
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -16,6 +17,7 @@ from treadle.ir.dialects import arith, builtin, scf
 from treadle.ir.passes import run_passes
 from treadle.ir.text import parse_module, print_module
 from treadle.options import CompileOptions
+from treadle.plan.role_tiles import SHORTEST_RING
 from treadle.remarks import collect_remarks
 from treadle.transforms.kernel.roles.parts import STEPS_OF_TILES, cluster_refusal, turns_refusal
 from treadle.verify.check import is_right
@@ -137,6 +139,15 @@ def test_copies_by_threads_have_cache_left(name: str) -> None:
     more, asked = planned(name, replace(ONE_PART, num_stages=plan.num_stages + 1))
     assert more.num_stages == plan.num_stages + 1
     assert asked > SPEC.shared_bytes_beside_cache
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_threads_copy_alone_has_cache_left(seed: int) -> None:
+    """Rows along k are no whole 16 bytes apart, so that threads copy both operands, in rings of more slots than the fewest."""
+    draw = random.Random(seed)
+    m, n, k = draw.randint(130, 4000), draw.randint(130, 4000), 8 * draw.randint(20, 500) + draw.randint(1, 7)
+    plan, taken = planned(f"gemm-{draw.choice(['f16', 'bf16'])}-nt-{m}x{n}x{k}", replace(ONE_PART, form="roles"))
+    assert taken <= SPEC.shared_bytes_beside_cache or plan.num_stages == SHORTEST_RING
 
 
 @pytest.mark.parametrize("name", ["gemm-f16-nt-4224x128x2816", "gemm-f16-nn-8192x60x4096"])

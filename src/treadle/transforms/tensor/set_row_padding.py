@@ -1,4 +1,4 @@
-"""set-row-padding: which contractions read copies of operands whose rows lie further apart, at whole lines of the cache.
+"""set-row-padding: which contractions read copies of operands whose rows lie further apart (`plan/padded_copies.whole_rows`).
 
 Level: tensor, after set-attention. Reads: contractions of known sizes with an operand whose rows are no whole 16 bytes apart
 (`analysis/row_pitch.py`), the machine's rates. Writes: `treadle.padded_rows`, how far the rows of the copies are apart, where
