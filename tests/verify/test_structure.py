@@ -71,6 +71,11 @@ REFUSED: dict[str, tuple[str, str]] = {
         in_roles("", "").replace("registers = array<i64: 0, 0>", "registers = array<i64: 42, 0>"),
         "42 reg",
     ),
+    "more registers than a workgroup begins with": (
+        # 96 of each of 640 threads: 65,536 registers are 4,096 more than are given out.
+        in_roles("", "", warps=(8, 12), of=20).replace("registers = array<i64: 0, 0>", "registers = array<i64: 88, 112>"),
+        "pipe.roles.*65536 registers.*begins with 96",
+    ),
     "registers on a machine that moves none": (
         body(roles(("one", "two"), (4, 4), (1, 1), "", ""), target="gfx942").replace(
             "registers = array<i64: 0, 0>", "registers = array<i64: 40, 0>"

@@ -19,6 +19,7 @@ class RolePlan(NamedTuple):
     `by_grid`: 1 where as many workgroups take all tiles in turn as the kernel's `turns` says, instead of `workgroups`.
     `issue_turns`: 1 where the groups of consumers issue the matrix instructions of a step one after another.
     `split_slots`: slots of the ring of what a role splits, 0 for no such role. `splitter_registers`: of a thread of it.
+    `copying_groups`: groups of the producer's warps, each of as many as registers move together.
     """
 
     num_stages: int
@@ -36,6 +37,7 @@ class RolePlan(NamedTuple):
     cluster_n: int = 1
     issue_turns: int = 0
     by_grid: int = 0
+    copying_groups: int = 1
 
     @property
     def takes_turns(self) -> bool:

@@ -248,6 +248,12 @@ class TargetSpec:
         """The constants of the models on the product, which these read thousands of times."""
         return self.product.rates
 
+    def registers_at_start(self, warps: int) -> int:
+        """Of a thread, where so many warps share a unit: what a workgroup whose registers move begins with, and all that it has to move."""
+        granule = self.register_granule if self.register_moves is None else self.register_moves.granule
+        most = self.max_registers_per_thread if self.register_moves is None else self.register_moves.most
+        return min(self.registers_per_unit // (warps * self.subgroup_size) // granule * granule, most)
+
     @property
     def copies_fill_slots(self) -> bool:
         """Whether lanes' copies fill shared memory as wide as loads go, so that no registers hold what is in flight."""

@@ -125,6 +125,8 @@ def _roles(op: pipe.RolesOp, spec: TargetSpec, facts: _Roles) -> None:
     for role in roles:
         if role.registers:
             _moved_registers(role, spec)
+    if any(role.registers for role in roles):
+        _enough_registers(roles, kernel.num_warps.value.data, spec)
     if not facts.has_barriers:
         return
     meeting = [role for role in roles if any(isinstance(inner, sync.BarrierOp) for inner in role.operations())]
@@ -150,6 +152,16 @@ def _moved_registers(role: Role, spec: TargetSpec) -> None:
     if role.first_warp % moves.warps or role.end_warp % moves.warps:
         text = f"role '{role.name}' takes warps {role.first_warp} to {role.end_warp - 1}"
         raise Misuse(text, f"registers move by {moves.warps} warps: let the role begin and end at a multiple")
+
+
+def _enough_registers(roles: Sequence[Role], warps: int, spec: TargetSpec) -> None:
+    """All that roles ask for together is what their workgroup begins with: who asks for more waits for ever."""
+    start = spec.registers_at_start(warps)
+    asked = sum((role.end_warp - role.first_warp) * (role.registers or start) for role in roles)
+    asked += (warps - roles[-1].end_warp) * start
+    if asked > start * warps:
+        text = f"roles ask for {asked * spec.subgroup_size} registers; a workgroup of {warps} warps begins with {start} a thread"
+        raise Misuse(text, f"give them {start * warps * spec.subgroup_size} at most together")
 
 
 def _barrier(op: sync.BarrierOp, spec: TargetSpec) -> None:

@@ -20,9 +20,7 @@ def _moves(spec: TargetSpec) -> RegisterMoves:
 
 def _at_start(ctx: KernelContext, spec: TargetSpec) -> int:
     """Registers a thread that ptxas gives a kernel whose registers move: as many as its threads may have."""
-    threads, moves = ctx.kernel.num_warps.value.data * ctx.lanes * resident_workgroups(ctx.kernel), _moves(spec)
-    per_thread = spec.registers_per_unit // threads
-    return min(per_thread // moves.granule * moves.granule, moves.most)
+    return spec.registers_at_start(ctx.kernel.num_warps.value.data * resident_workgroups(ctx.kernel))
 
 
 def check(ctx: KernelContext, roles: Sequence[Role], spec: TargetSpec) -> None:
@@ -38,10 +36,9 @@ def check(ctx: KernelContext, roles: Sequence[Role], spec: TargetSpec) -> None:
         matrix = any(isinstance(op, ContractOp) and op.instruction.data != "fma" for op in role.operations())
         if matrix and (role.first_warp % WARPGROUP or role.warps % WARPGROUP):
             raise InternalError(f"role '{role.name}' issues matrix instructions from warps {role.first_warp} on in groups of {role.warps}")
-    taken *= resident_workgroups(ctx.kernel)
-    if any(role.registers for role in roles) and taken > spec.registers_per_unit:
+    if any(role.registers for role in roles) and taken > before * ctx.warps * ctx.lanes:
         # The hardware would wait for them for ever.
-        raise InternalError(f"roles want {taken} registers of {spec.registers_per_unit}")
+        raise InternalError(f"roles want {taken} registers of the {before * ctx.warps * ctx.lanes} that their workgroup begins with")
 
 
 def move(ctx: KernelContext, role: Role, spec: TargetSpec) -> None:

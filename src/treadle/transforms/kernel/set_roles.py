@@ -8,6 +8,9 @@ without roles: it is rejected, and its next candidate is tried.
 The shape of the kernels (a ring of mbarriers, a producer warp, register reallocation) is that of CUTLASS, DeepGEMM and fast.cu on Hopper.
 """
 
+from collections.abc import Sequence
+from math import prod
+
 from treadle import remarks
 from treadle.analysis.divisibility import constant_value
 from treadle.dialects import pipe, tile
@@ -39,6 +42,8 @@ from treadle.transforms.kernel.roles.parts import cluster_refusal, refusal, turn
 from treadle.transforms.kernel.roles.splitting import splitting
 
 NAME = "set-roles"
+BESIDE_ACCUMULATORS = 32
+"""Registers of a consumer's thread, for descriptors and addresses."""
 
 
 def asked_roles(kernel: tile.KernelOp) -> roles.Config:
@@ -71,10 +76,12 @@ def role_plan(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[RolePlan, list[s
     if deferred and (reason := deferral_refusal(kernel, ping_pong, workgroups, spec)) is not None:
         cut.append(f"no deferred stores: {reason}")
         deferred = 0
-    producer, consumer = _moved_registers(kernel, spec)
+    through = [through_registers(copy, spec) for copy in threads_copies(kernel)]
+    copying = _copying_groups(kernel, through, spec)
+    producer, consumer = _moved_registers(kernel, copying, spec)
     in_flight = min(asked.steps_in_flight, 1)
     wanted = RolePlan(asked.num_stages, ping_pong, in_flight, producer, consumer, workgroups, deferred, cluster)
-    wanted = wanted._replace(by_grid=by_grid, cluster_n=asked.cluster_n if cluster > 1 else 1)
+    wanted = wanted._replace(by_grid=by_grid, cluster_n=asked.cluster_n if cluster > 1 else 1, copying_groups=copying)
     if spec.register_moves is not None and splitting(kernel) is not None:
         producer, splitter, consumer = spec.register_moves.three_split
         wanted = wanted._replace(
@@ -86,7 +93,6 @@ def role_plan(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[RolePlan, list[s
     if asked.keeps_cache and (fewer := stages_beside_cache(kernel, plan, spec)) < plan.num_stages:
         cut.append(f"the ring has {fewer} stages instead of {plan.num_stages}: more would leave threads' copies too little cache")
         plan = plan._replace(num_stages=fewer)
-    through = [through_registers(copy, spec) for copy in threads_copies(kernel)]
     if not all(through):
         # Half of the ring is in flight, half is there: consumers never wait for a copy that was issued last. Where other copies go through
         # registers each step waits for its loads anyway.
@@ -140,7 +146,7 @@ def _shared_registers(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[int, int
     if moves is None or resident < 2:
         return producer, consumer
     computing = num_warps(kernel)
-    each = spec.registers_per_unit // (resident * (computing + moves.warps) * spec.subgroup_size) // moves.granule * moves.granule
+    each = spec.registers_at_start(resident * (computing + moves.warps))
     left = (each * (computing + moves.warps) - producer * moves.warps) // computing // moves.granule * moves.granule
     return producer, min(left, consumer)
 
@@ -158,19 +164,32 @@ def _registers(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[int, int]:
     if copies := threads_copies(kernel):
         producer, consumer = moves.shift_split if any(through_registers(copy, spec) for copy in copies) else moves.copy_split
     computing = _computing_warps(kernel)
-    left = (spec.registers_per_unit // spec.subgroup_size - producer * moves.warps) // computing
+    left = (spec.registers_at_start(computing + moves.warps) * (computing + moves.warps) - producer * moves.warps) // computing
     return producer, min(consumer, left // moves.granule * moves.granule)
 
 
-def _moved_registers(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[int, int]:
-    """The same as `_registers`; 0 where all threads have as many without that they move, as one consumer warpgroup and its producer do."""
+def _moved_registers(kernel: tile.KernelOp, copying: int, spec: TargetSpec) -> tuple[int, int]:
+    """The same as `_registers`; 0 where all threads have as many without that they move, as one consumer warpgroup and its producer do, or
+    as many as they need beside several `copying` groups.
+    """
     producer, consumer = _registers(kernel, spec)
     moves = spec.register_moves
     if moves is None:
         return producer, consumer
-    threads = (_computing_warps(kernel) + moves.warps) * spec.subgroup_size
-    suffice = spec.registers_per_unit // threads >= max(producer, consumer)
+    suffice = copying > 1 or spec.registers_at_start(_computing_warps(kernel) + moves.warps) >= max(producer, consumer)
     return (0, 0) if suffice else (producer, consumer)
+
+
+def _copying_groups(kernel: tile.KernelOp, through: Sequence[bool], spec: TargetSpec) -> int:
+    """Groups of warps of the producer: two where copies go through registers (`through`, of each copy), so that one's loads and shifts run
+    while the other waits, unless consumers' accumulators leave no registers for them.
+    """
+    if not any(through) or spec.register_moves is None or splitting(kernel) is not None:
+        return 1
+    shapes = [tile.tile_type(op.result).get_shape() for op in kernel.walk() if isinstance(op, tile.ContractOp)]
+    accumulators = max(prod(shape) for shape in shapes) // (num_warps(kernel) * spec.subgroup_size)
+    each = spec.registers_at_start(_computing_warps(kernel) + 2 * spec.register_moves.warps)
+    return 2 if accumulators + BESIDE_ACCUMULATORS <= each else 1
 
 
 @register_pass

@@ -45,7 +45,8 @@ def rebuild_as_roles(kernel: tile.KernelOp, spec: TargetSpec, plan: RolePlan) ->
         regions += [partition.region(tiles, "consumer", turn) for turn in range(plan.ping_pong)]
     else:
         regions.append(deferred_consumer(partition, *deferred, _mixed_widths(kernel), tiles))
-    producer_warps = 1 if spec.register_moves is None else spec.register_moves.warps  # one thread works, but registers move by groups
+    # Of a producer of bulk copies one thread works, but registers move by groups.
+    producer_warps = 1 if spec.register_moves is None else spec.register_moves.warps * plan.copying_groups
     _add_roles(plan, (producer_warps, groups, warps), block, regions)
     for op in top:
         if op.parent is None:
