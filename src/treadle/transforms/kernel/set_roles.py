@@ -8,7 +8,6 @@ without roles: it is rejected, and its next candidate is tried.
 The shape of the kernels (a ring of mbarriers, a producer warp, register reallocation) is that of CUTLASS, DeepGEMM and fast.cu on Hopper.
 """
 
-from collections.abc import Sequence
 from math import prod
 
 from treadle import remarks
@@ -28,6 +27,7 @@ from treadle.transforms.kernel.forms.registry import config_of
 from treadle.transforms.kernel.kernel_ir import KernelPass, num_warps
 from treadle.transforms.kernel.roles import chained_steps
 from treadle.transforms.kernel.roles.copy_rings import (
+    copied_bytes,
     epilogue_boxes,
     fitting_plan,
     fitting_stages,
@@ -44,6 +44,11 @@ from treadle.transforms.kernel.roles.splitting import splitting
 NAME = "set-roles"
 BESIDE_ACCUMULATORS = 32
 """Registers of a consumer's thread, for descriptors and addresses."""
+TO_MERGE = 128
+"""The same of kernels that merge parts themselves, all together: with 96 they spill."""
+MOST_COPIED = 3.5
+"""Bytes that threads copy for each that goes through registers, where two groups of warps copy: with 64 rows of 64 in bf16 through
+registers beside 64 rows of 160 they took 0.98 of the time on an H200, beside 64 rows of 192 from 0.91 to 1.14 of it."""
 
 
 def asked_roles(kernel: tile.KernelOp) -> roles.Config:
@@ -77,7 +82,7 @@ def role_plan(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[RolePlan, list[s
         cut.append(f"no deferred stores: {reason}")
         deferred = 0
     through = [through_registers(copy, spec) for copy in threads_copies(kernel)]
-    copying = _copying_groups(kernel, through, spec)
+    copying = _copying_groups(kernel, spec)
     producer, consumer = _moved_registers(kernel, copying, spec)
     in_flight = min(asked.steps_in_flight, 1)
     wanted = RolePlan(asked.num_stages, ping_pong, in_flight, producer, consumer, workgroups, deferred, cluster)
@@ -180,16 +185,26 @@ def _moved_registers(kernel: tile.KernelOp, copying: int, spec: TargetSpec) -> t
     return (0, 0) if suffice else (producer, consumer)
 
 
-def _copying_groups(kernel: tile.KernelOp, through: Sequence[bool], spec: TargetSpec) -> int:
-    """Groups of warps of the producer: two where copies go through registers (`through`, of each copy), so that one's loads and shifts run
-    while the other waits, unless consumers' accumulators leave no registers for them.
+def _copying_groups(kernel: tile.KernelOp, spec: TargetSpec) -> int:
+    """Groups of warps of the producer: two where copies go through registers, so that one's loads and shifts run while the other waits.
+
+    One where two have no pieces of equal number, where most copies do not, which gain nothing and need more cache at a time, or where
+    consumers have too few registers then.
     """
-    if not any(through) or spec.register_moves is None or splitting(kernel) is not None:
+    moves, copies = spec.register_moves, threads_copies(kernel)
+    through = [copied_bytes(copy, kernel.group_count()) for copy in copies if through_registers(copy, spec)]
+    if not through or moves is None or splitting(kernel) is not None:
         return 1
-    shapes = [tile.tile_type(op.result).get_shape() for op in kernel.walk() if isinstance(op, tile.ContractOp)]
-    accumulators = max(prod(shape) for shape in shapes) // (num_warps(kernel) * spec.subgroup_size)
-    each = spec.registers_at_start(_computing_warps(kernel) + 2 * spec.register_moves.warps)
-    return 2 if accumulators + BESIDE_ACCUMULATORS <= each else 1
+    pieces = 2 * moves.warps * spec.subgroup_size * spec.max_vector_bytes
+    everything = sum(copied_bytes(copy, kernel.group_count()) for copy in copies)
+    if any(number % pieces for number in through) or everything > MOST_COPIED * sum(through):
+        return 1
+    ops = list(kernel.walk())
+    accumulators = max(prod(tile.tile_type(op.result).get_shape()) for op in ops if isinstance(op, tile.ContractOp))
+    needed = accumulators // (num_warps(kernel) * spec.subgroup_size) + BESIDE_ACCUMULATORS
+    if any(isinstance(op, tile.CountInOp) for op in ops):
+        needed = max(needed, TO_MERGE)
+    return 2 if needed <= spec.registers_at_start(_computing_warps(kernel) + 2 * moves.warps) else 1
 
 
 @register_pass

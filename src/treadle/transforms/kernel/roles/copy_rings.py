@@ -147,7 +147,7 @@ def stages_beside_cache(kernel: tile.KernelOp, plan: RolePlan, spec: TargetSpec)
     """
     slot, beside = _of_slots(kernel, plan)
     repeated = [copy for copy in threads_copies(kernel) if isinstance(copy.parent_op(), scf.ForOp)]
-    by_threads = sum(_copied_bytes(copy, kernel.group_count()) for copy in repeated)
+    by_threads = sum(copied_bytes(copy, kernel.group_count()) for copy in repeated)
     fewer = (spec.shared_bytes_beside_cache - ROLE_MARGIN_BYTES - beside) // slot
     return min(plan.num_stages, fewer) if by_threads >= THREADS_SHARE * slot and fewer >= SHORTEST_RING else plan.num_stages
 
@@ -208,10 +208,10 @@ def through_registers(copy: tile.CopyOp, spec: TargetSpec) -> bool:
 
 def _slot_bytes(ring: CopyRing, groups: int) -> int:
     """Bytes of a ring's slot."""
-    return sum(_copied_bytes(copy, groups) for copy in (ring.copies[:1] if ring.in_turn else ring.copies))
+    return sum(copied_bytes(copy, groups) for copy in (ring.copies[:1] if ring.in_turn else ring.copies))
 
 
-def _copied_bytes(copy: tile.CopyOp | tile.LocalStoreOp, groups: int) -> int:
+def copied_bytes(copy: tile.CopyOp | tile.LocalStoreOp, groups: int) -> int:
     """Bytes that a copy brings, for each group of consumers where each has its own."""
     own = isinstance(copy, tile.CopyOp) and depends_on_group(copy)
     return buffer_bytes(copy.destination) * (groups if own else 1)
