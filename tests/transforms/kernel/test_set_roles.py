@@ -11,6 +11,7 @@ from treadle import pipelines
 from treadle.analysis.element_bytes import buffer_bytes
 from treadle.bench.suite import find
 from treadle.dialects import pipe, tile
+from treadle.dialects.agents import role_of, roles_of
 from treadle.dialects.role_plan import RolePlan, RolePlanAttr
 from treadle.errors import KernelRejected, TreadleError
 from treadle.ir.dialects import arith, builtin, scf
@@ -20,6 +21,7 @@ from treadle.options import CompileOptions
 from treadle.plan.role_tiles import SHORTEST_RING
 from treadle.remarks import collect_remarks
 from treadle.transforms.kernel.roles.parts import STEPS_OF_TILES, cluster_refusal, turns_refusal
+from treadle.transforms.kernel.set_roles import BESIDE_ACCUMULATORS
 from treadle.verify.check import is_right
 
 OPTIONS = CompileOptions(tile=(64, 64, 64), warps=(4, 1), consumer_warpgroups=2, num_stages=3, tuned=False)
@@ -70,7 +72,7 @@ def test_plans_that_say_nothing_are_refused(text: str) -> None:
 
 
 def test_a_plan_that_is_there_is_carried_out() -> None:
-    module = until("insert-sync", roles=RolePlan(2, ping_pong=2, steps_in_flight=1, workgroups=3))
+    module = until("insert-sync", roles=RolePlan(2, ping_pong=2, steps_in_flight=1, consumer_registers=104, workgroups=3))
     kernel = kernel_in(module)
     (roles,) = (op for op in kernel.walk() if isinstance(op, pipe.RolesOp))
     assert roles.role_names() == ("producer", "consumer0", "consumer1")
@@ -169,6 +171,46 @@ def test_one_fill_is_in_flight_where_others_go_through_registers() -> None:
     assert planned("gemm-bf16-tt-452x2233x181")[0].fills_in_flight == 1
     plan = planned("gemm-f16-nt-3622x219x668")[0]
     assert plan.fills_in_flight == plan.num_stages // 2 > 1
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "consumers", "groups"),
+    [
+        ("gemm-bf16-nn-63x255x7001", 256, 1, 2),  # both operands through registers
+        ("gemm-bf16-tt-1347x85x7662", 96, 2, 2),  # one, beside pieces of 4 bytes
+        ("gemm-bf16-nn-123x456x5122", 256, 1, 1),  # pieces of 4 bytes only
+        ("gemm-bf16-nn-12x154x7571", 192, 1, 1),  # three times as many of them
+        ("gemm-f16-nt-74x200x1189", 80, 1, 1),  # no equal number of pieces for 256 threads
+        ("gemm-f16-nt-128x2756x1245", 256, 2, 1),  # 128 accumulators of two consumers
+        ("gemm-f16-nt-3624x216x664", 64, 2, 1),  # descriptors
+    ],
+)
+def test_two_groups_copy_through_registers(name: str, columns: int, consumers: int, groups: int) -> None:
+    asked = replace(ONE_PART, form="roles", tile=(64, columns, 64), consumer_warpgroups=consumers, num_stages=3)
+    plan, _ = planned(name, asked)
+    assert plan.copying_groups == groups
+    if groups == 2:
+        assert plan.producer_registers == plan.consumer_registers == 0, "all have as many as they begin with"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_roles_have_the_registers_that_their_workgroup_begins_with(seed: int) -> None:
+    """Of any product whose rows begin anywhere: what is asked for is there, and a consumer's accumulators fit what it has."""
+    draw = random.Random(seed)
+    m, n, k = (draw.randint(20, 3000) for _ in range(3))
+    found = find(f"gemm-{draw.choice(['f16', 'bf16'])}-{draw.choice(['nn', 'nt', 'tn', 'tt'])}-{m}x{n}x{k | 1}")
+    assert found is not None
+    kernel = kernel_in(of_text(found.text, "form-roles", replace(ONE_PART, form="roles")))
+    warps = kernel.num_warps.value.data
+    start = SPEC.registers_at_start(warps)
+    (roles,) = (roles_of(op) for op in kernel.walk() if isinstance(op, pipe.RolesOp))
+    assert sum((role.end_warp - role.first_warp) * (role.registers or start) for role in roles) <= start * warps
+    for op in kernel.walk():
+        if isinstance(op, tile.ContractOp):
+            role = role_of(op)
+            assert role is not None
+            shape = tile.tile_type(op.result).get_shape()
+            assert shape[0] * shape[1] // (role.warps * SPEC.subgroup_size) + BESIDE_ACCUMULATORS <= (role.registers or start)
 
 
 def test_what_is_refused_is_a_remark_and_left_alone() -> None:

@@ -20,7 +20,7 @@ from treadle.ir.dialects import scf
 from treadle.ir.locations import location_of
 from treadle.ir.passes import register_pass
 from treadle.machine import TargetSpec
-from treadle.plan.split_tiles import PART_SLOTS
+from treadle.plan.split_tiles import part_slots
 from treadle.records import dataclass
 from treadle.transforms.kernel.forms import attention, roles
 from treadle.transforms.kernel.forms.registry import config_of
@@ -87,11 +87,10 @@ def role_plan(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[RolePlan, list[s
     in_flight = min(asked.steps_in_flight, 1)
     wanted = RolePlan(asked.num_stages, ping_pong, in_flight, producer, consumer, workgroups, deferred, cluster)
     wanted = wanted._replace(by_grid=by_grid, cluster_n=asked.cluster_n if cluster > 1 else 1, copying_groups=copying)
-    if spec.register_moves is not None and splitting(kernel) is not None:
+    if spec.register_moves is not None and (split := splitting(kernel)) is not None:
         producer, splitter, consumer = spec.register_moves.three_split
-        wanted = wanted._replace(
-            producer_registers=producer, consumer_registers=consumer, split_slots=PART_SLOTS, splitter_registers=splitter
-        )
+        slots = part_slots(len(split.stores))
+        wanted = wanted._replace(producer_registers=producer, consumer_registers=consumer, split_slots=slots, splitter_registers=splitter)
     plan = fitting_plan(kernel, wanted, spec)
     if plan.num_stages < wanted.num_stages:
         cut.append(_cut_back(plan.num_stages, wanted.num_stages))

@@ -1,17 +1,21 @@
 """The form split_operands: f32 operands that a kernel splits itself, their errors, layouts and merges, and the code that is made of it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from transforms.form_programs import lowered
 
 import treadle
+from treadle.analysis.buffers import buffer_view
 from treadle.bench.texts import Function
 from treadle.dialects import pipe, tile
+from treadle.dialects.agents import roles_of
 from treadle.ir.dialects import builtin
 from treadle.machine import target_spec
 from treadle.options import CompileOptions
 from treadle.plan.f32_split import SPLITS
-from treadle.plan.split_tiles import PART_SLOTS, SplitProblem, best_split_tile, split_tiles
+from treadle.plan.split_tiles import SplitProblem, best_split_tile, part_slots, split_tiles
 from treadle.plan.tile_config import ContractionShape
 from treadle.sim.schedule import run_program_scheduled
 
@@ -111,10 +115,25 @@ def test_tiles_fit_shared_memory(along_k: tuple[bool, bool]) -> None:
     (row, *_) = spec.instructions_for("bf16", "bf16", "f32")
     problem = SplitProblem(SPLITS["bf16x6"], row, ContractionShape(26, 123, 456, 1984), along_k, (8, 0))
     for found in split_tiles(problem, spec):
-        ring = found.num_stages * (found.rows + found.n) * found.k * 4 + PART_SLOTS * 3 * 2 * found.n * found.k
+        ring = found.num_stages * (found.rows + found.n) * found.k * 4 + part_slots(3) * 3 * 2 * found.n * found.k
         assert ring < spec.shared_bytes_per_workgroup and found.num_stages >= 2
     best = best_split_tile(problem, spec)
     assert best is not None and problem.shape.tiles(best.rows, best.n) <= spec.compute_units
+
+
+@pytest.mark.parametrize(("precision", "slots"), [("bf16x6", 3), ("bf16x3", 3), ("tf32", 2)])
+def test_several_parts_have_a_slot_more(precision: str, slots: int) -> None:
+    text, options = text_of(70, 40, 99), CompileOptions(split_reduction="off", form="split_operands")
+    if precision == "tf32":
+        marks = 'treadle.f32_split = "bf16x6", treadle.f32_split_in = "kernel", '
+        text, options = text.replace(marks, ""), replace(options, f32_precision="tf32")
+    module, _ = lowered(text.replace('"bf16x6"', f'"{precision}"'), "sm_90a", options)
+    (op,) = (op for op in module.walk() if isinstance(op, pipe.RolesOp))
+    stores = [op for op in roles_of(op)[1].operations() if isinstance(op, tile.LocalStoreOp)]
+    assert len(stores) == len({"bf16x6": "abc", "bf16x3": "ab", "tf32": "a"}[precision])
+    for store in stores:
+        view = buffer_view(store.destination)
+        assert view is not None and view.slot_extents == (slots,)
 
 
 def rounded(values: np.ndarray) -> np.ndarray:

@@ -96,6 +96,16 @@ def test_the_other_operand_stays_with_descriptor_copies() -> None:
     assert_right(work, module)
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+def test_twice_as_many_warps_shift_rows(groups: int) -> None:
+    """Rows of A begin anywhere: eight warps copy, right in any order, whatever the consumers."""
+    work = workload(100, 72, 203, "bf16", kn=True)
+    module, _ = lowered(work.text, "sm_90a", small(4, groups))
+    (op,) = (op for op in module.walk() if isinstance(op, pipe.RolesOp))
+    assert roles_of(op)[0].executing_warps == 8 and [role.registers for role in roles_of(op)] == [0, 0]
+    assert_right(work, module)
+
+
 def test_a_pitch_that_the_runtime_gives_is_any() -> None:
     """One kernel for all, whose threads shift; proven for all sizes, right for an odd one."""
     work = workload(70, 64, 133, "bf16", kn=True)
