@@ -26,7 +26,7 @@ STEP_OVERHEAD = 1.15
 
 def part_slots(parts: int) -> int:
     """Slots of the ring that B's parts go through: one is written while the other is multiplied. Several parts of half the bytes have one
-    more, which takes up that steps differ (16 products on an H200: 0.98 of the time, 0.93 to 1.01); what is rounded in one part needs the
+    more, which takes up that steps differ (18 products on an H200: 0.93 to 1.01 of the time); what is rounded in one part needs the
     memory for the ring of copies.
     """
     return 3 if parts > 1 else 2
