@@ -1,4 +1,4 @@
-"""Products of random sizes, in the vector units and with rows that begin anywhere, keep their registers: the first choice is compiled, and nothing is spilled."""
+"""Products in the vector units, and those whose rows begin anywhere, keep their registers: the first choice is compiled, nothing spills."""
 
 import json
 import random

@@ -8,6 +8,7 @@ without roles: it is rejected, and its next candidate is tried.
 The shape of the kernels (a ring of mbarriers, a producer warp, register reallocation) is that of CUTLASS, DeepGEMM and fast.cu on Hopper.
 """
 
+from collections.abc import Sequence
 from math import prod
 
 from treadle import remarks
@@ -81,8 +82,9 @@ def role_plan(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[RolePlan, list[s
     if deferred and (reason := deferral_refusal(kernel, ping_pong, workgroups, spec)) is not None:
         cut.append(f"no deferred stores: {reason}")
         deferred = 0
-    through = [through_registers(copy, spec) for copy in threads_copies(kernel)]
-    copying = _copying_groups(kernel, spec)
+    copies = threads_copies(kernel)
+    through = [copy for copy in copies if through_registers(copy, spec)]
+    copying = _copying_groups(kernel, copies, through, spec)
     producer, consumer = _moved_registers(kernel, copying, spec)
     in_flight = min(asked.steps_in_flight, 1)
     wanted = RolePlan(asked.num_stages, ping_pong, in_flight, producer, consumer, workgroups, deferred, cluster)
@@ -97,10 +99,10 @@ def role_plan(kernel: tile.KernelOp, spec: TargetSpec) -> tuple[RolePlan, list[s
     if asked.keeps_cache and (fewer := stages_beside_cache(kernel, plan, spec)) < plan.num_stages:
         cut.append(f"the ring has {fewer} stages instead of {plan.num_stages}: more would leave threads' copies too little cache")
         plan = plan._replace(num_stages=fewer)
-    if not all(through):
+    if len(through) < len(copies):
         # Half of the ring is in flight, half is there: consumers never wait for a copy that was issued last. Where other copies go through
         # registers each step waits for its loads anyway.
-        plan = plan._replace(fills_in_flight=1 if any(through) else plan.num_stages // 2)
+        plan = plan._replace(fills_in_flight=1 if through else plan.num_stages // 2)
     # A step keeps its slot until the next one has begun, and copies in flight are handed over when later ones are issued.
     if plan.num_stages < 2 + plan.fills_in_flight:
         plan = plan._replace(steps_in_flight=0)
@@ -184,19 +186,18 @@ def _moved_registers(kernel: tile.KernelOp, copying: int, spec: TargetSpec) -> t
     return (0, 0) if suffice else (producer, consumer)
 
 
-def _copying_groups(kernel: tile.KernelOp, spec: TargetSpec) -> int:
-    """Groups of warps of the producer: two where copies go through registers, so that one's loads and shifts run while the other waits.
+def _copying_groups(kernel: tile.KernelOp, copies: Sequence[tile.CopyOp], through: Sequence[tile.CopyOp], spec: TargetSpec) -> int:
+    """Groups of warps of the producer: two where copies go `through` registers, so that one's loads and shifts run while the other waits.
 
-    One where two have no pieces of equal number, where most copies do not, which gain nothing and need more cache at a time, or where
-    consumers have too few registers then.
+    One where two have no pieces of equal number, where most of what threads copy goes another way, which gains nothing and needs more
+    cache at a time, or where consumers have too few registers then.
     """
-    moves, copies = spec.register_moves, threads_copies(kernel)
-    through = [copied_bytes(copy, kernel.group_count()) for copy in copies if through_registers(copy, spec)]
+    moves = spec.register_moves
     if not through or moves is None or splitting(kernel) is not None:
         return 1
+    everything, shifted = (sum(copied_bytes(copy, kernel.group_count()) for copy in each) for each in (copies, through))
     pieces = 2 * moves.warps * spec.subgroup_size * spec.max_vector_bytes
-    everything = sum(copied_bytes(copy, kernel.group_count()) for copy in copies)
-    if any(number % pieces for number in through) or everything > MOST_COPIED * sum(through):
+    if any(copied_bytes(copy, kernel.group_count()) % pieces for copy in through) or everything > MOST_COPIED * shifted:
         return 1
     ops = list(kernel.walk())
     accumulators = max(prod(tile.tile_type(op.result).get_shape()) for op in ops if isinstance(op, tile.ContractOp))
