@@ -190,10 +190,10 @@ def _copying_groups(kernel: tile.KernelOp, copies: Sequence[tile.CopyOp], throug
     """Groups of warps of the producer: two where copies go `through` registers, so that one's loads and shifts run while the other waits.
 
     One where two have no pieces of equal number, where most of what threads copy goes another way, which gains nothing and needs more
-    cache at a time, or where consumers have too few registers then.
+    cache at a time, or where registers do not suffice: those of consumers, or of arithmetic on sizes that only the runtime knows.
     """
     moves = spec.register_moves
-    if not through or moves is None or splitting(kernel) is not None:
+    if not through or moves is None or splitting(kernel) is not None or kernel.symbol_names():
         return 1
     everything, shifted = (sum(copied_bytes(copy, kernel.group_count()) for copy in each) for each in (copies, through))
     pieces = 2 * moves.warps * spec.subgroup_size * spec.max_vector_bytes
