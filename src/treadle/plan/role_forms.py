@@ -45,7 +45,8 @@ def _left_registers(problem: RoleProblem, groups: int, spec: TargetSpec) -> int:
     if moves is None:
         return 0
     splits = moves.shift_split if any(problem.piece_bytes) else moves.index_split if problem.is_crowded else moves.split
-    left = (spec.registers_per_unit // spec.subgroup_size - splits[0] * moves.warps) // (problem.row.warps * groups)
+    computing = problem.row.warps * groups
+    left = (spec.registers_at_start(computing + moves.warps) * (computing + moves.warps) - splits[0] * moves.warps) // computing
     beside = BESIDE_PROMOTED if problem.promoted else BESIDE_PLAIN if problem.is_plain else BESIDE
     return left // moves.granule * moves.granule - beside
 
